@@ -1,0 +1,1 @@
+"""The outside world, one module per outside thing. Each fills one port; none holds policy."""

@@ -1,0 +1,1 @@
+"""Kubernetes as it spells itself: typed resources, selectors, patches, CRDs. Pure; untyped dicts stop here."""

@@ -1,0 +1,74 @@
+"""What every Kubernetes object carries, in the fields that we read or write."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """A piece of a resource. Unset fields are not written; an explicit 0 or "" of an UNSET field is."""
+
+
+class OwnerReference(Part, frozen=True):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Part, frozen=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Resource(Part, frozen=True):
+    """A whole object. ``apiVersion`` and ``kind`` are its Kind's business and not held per object."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def resource_version(self) -> str:
+        return self.metadata.resource_version
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels
+
+
+class Condition(Part, frozen=True):
+    """A condition of a Pod, a Node or one of our own resources (the union of their fields)."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int | None = None
+    last_transition_time: datetime | None = None
+    last_heartbeat_time: datetime | None = None

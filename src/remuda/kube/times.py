@@ -1,0 +1,20 @@
+"""Times as Kubernetes writes them: whole seconds for ``Time``, exactly six digits for ``MicroTime``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """Cut the fraction off, as the API server would on writing; else every read looks like a change."""
+    return moment.astimezone(UTC).replace(microsecond=0)
+
+
+def micro_time(moment: datetime) -> str:
+    """Spell a ``MicroTime``. The API server refuses any other number of digits."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime:
+    """Read a ``Time`` or ``MicroTime``."""
+    return datetime.fromisoformat(text).astimezone(UTC)

@@ -1,0 +1,1 @@
+"""The simulator: the real code on virtual time, with seeded delays and faults at every port."""
