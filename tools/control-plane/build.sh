@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 kubernetes=$(sed -nE 's,^[[:space:]]*k8s.io/kubernetes (v[0-9.]+)$,\1,p' go.mod)
-pins=$(cat go.mod go.sum build.sh | python3 -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:12])')
+pins=$(cat go.mod go.sum | python3 -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:12])')
 cache=${REMUDA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/remuda}/control-plane
 assets=$cache/$kubernetes-$pins
 
@@ -53,5 +53,5 @@ build kubectl k8s.io/kubernetes/cmd/kubectl
 build etcd go.etcd.io/etcd/server/v3
 touch "$building/complete"
 # Two builds at once are harmless: the first to finish gives the folder its name.
-mv -T "$building" "$assets" 2>/dev/null || [ -e "$assets/complete" ]
+[ -e "$assets/complete" ] || mv "$building" "$assets"
 echo "$assets"
