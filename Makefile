@@ -1,0 +1,79 @@
+# Remuda's commands. `make` alone prints help. Every target does its own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+UV = $(shell tools/uv.sh)
+RUN = $(UV) run --no-sync
+PYTEST = $(RUN) pytest
+SCENARIO ?= keep-n
+SEED ?= 1
+N ?= 500
+
+##@ The two commands
+
+demo: .venv/ready ## Run the main job on the embedded default and say what happened
+	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED)
+
+test: check contract sim e2e ## Run every test (what CI runs)
+	@tools/control-plane/assets.sh --describe
+	@echo "make test: all passed: check (lint, types, unit, tidy, generated files), contract, sim, e2e"
+
+##@ While you work
+
+check: lint types unit ## Lint, types, unit and tidy tests, generated files fresh: a minute at most
+
+fmt: .venv/ready ## Format the code and mend what can be mended by itself
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+lint: .venv/ready ## ruff, import contracts, unused dependencies, spelling
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) lint-imports
+	$(RUN) deptry src
+	$(RUN) codespell
+	$(UV) lock --check
+
+types: .venv/ready ## mypy, strict
+	$(RUN) mypy
+
+unit: .venv/ready ## Decisions, tables, properties, and the tidy test
+	$(PYTEST) tests/unit tests/tidy
+
+contract: .venv/ready ## One suite per port, on the fake and on the real thing
+	@$(ASSETS); $(PYTEST) tests/contract
+
+sim: .venv/ready ## The simulator: scenarios, golden traces, seeds
+	$(PYTEST) tests/sim
+
+e2e: .venv/ready ## As a user runs it: the real command line, kubectl, kill -9
+	@$(ASSETS); $(PYTEST) tests/e2e
+
+sweep: .venv/ready ## Run N seeds of SCENARIO and print the first bad one
+	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED) --seeds $(N)
+
+bench: .venv/ready ## Measure, as ratios against a floor or a peer in the same run
+	@$(ASSETS); $(RUN) python -m tests.bench
+
+##@ Made things
+
+generate: .venv/ready ## Write CRDs, reference pages and other generated files anew
+	$(RUN) python tools/generate.py
+
+control-plane: ## Build the pinned real control plane for tests (ten minutes once) and say where it is
+	@echo "export KUBEBUILDER_ASSETS=$$(tools/control-plane/build.sh)"
+
+# KUBEBUILDER_ASSETS as the caller set it, else what is built here. Under CI=true a failed build fails the target.
+ASSETS = KUBEBUILDER_ASSETS="$$(tools/control-plane/assets.sh)"; export KUBEBUILDER_ASSETS
+
+.venv/ready: pyproject.toml uv.lock
+	@$(UV) sync --locked --all-extras --quiet
+	@touch $@
+
+help: ## Print this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+
+.PHONY: demo test check fmt lint types unit contract sim e2e sweep bench generate control-plane help

@@ -1,0 +1,5 @@
+"""``python -m remuda`` is ``remuda``."""
+
+from remuda.cli.main import main
+
+main()

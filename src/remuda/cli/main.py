@@ -1,0 +1,96 @@
+"""``remuda``: finds the command and turns errors into what a person can act on. Commands load when called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import click
+
+from remuda.model.errors import BadInput, RemudaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One command, imported only when it is called: ``remuda --help`` stays instant."""
+
+    module: str
+    attribute: str
+    summary: str
+    extra: str
+    """What to install for it: ``remuda[extra]``."""
+
+
+COMMANDS = {
+    "control-plane": _Command(
+        "remuda.cli.control_plane",
+        "control_plane",
+        "Serve a Kubernetes API on one machine.",
+        "standalone",
+    ),
+    "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if (found := COMMANDS.get(cmd_name)) is None:
+            return None
+        try:
+            command = getattr(importlib.import_module(found.module), found.attribute)
+        except ModuleNotFoundError as error:
+            if (error.name or "remuda").startswith("remuda"):
+                raise  # our own bug: no package to install would help
+            raise BadInput(
+                f"remuda {cmd_name} cannot start",
+                why=f"the Python package {error.name} is not installed",
+                fix=f"Install it with: pip install 'remuda[{found.extra}]'",
+            ) from error
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused.",
+)
+@click.version_option(version("remuda"), prog_name="remuda")
+def remuda() -> None:
+    """
+    Keep a warm pool of single-use CI runners.
+
+    \b
+    Examples:
+      remuda sim --list                          the scenarios of the simulator
+      remuda sim --scenario keep-n --seed 1      run one, on virtual time
+      remuda control-plane --data ./data         a Kubernetes API on one machine
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command. A fault of the world is three plain lines and exit 1, never a traceback."""
+    try:
+        remuda(args=arguments)
+    except RemudaError as error:
+        click.echo(f"remuda: {error.what}\n  why: {error.why}\n  fix: {error.fix}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
