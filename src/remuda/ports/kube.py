@@ -57,7 +57,9 @@ class Expired(KubeError):
 class Throttled(KubeError):
     """Too much at once (429). Wait ``retry_after_s`` first."""
 
-    retry_after_s: float = 1.0
+    def __init__(self, what: str, *, why: str, fix: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(KubeError):
@@ -103,20 +105,26 @@ class Listing(Generic[T]):
 
 
 class Change(StrEnum):
-    """What a watch event says. BOOKMARK carries a version and no news."""
+    """What happened to a watched object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
-    BOOKMARK = "BOOKMARK"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One event. ``initial_events_end`` is set on the bookmark that closes a streaming list."""
+    """One change, with the object after it (or, for DELETED, as it last was)."""
 
     change: Change
     object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """No news up to this version. ``initial_events_end`` is set on the one that closes a streaming list."""
+
+    resource_version: str
     initial_events_end: bool = False
 
 
@@ -151,6 +159,14 @@ class Seen:
     resource_version: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """The Pod that a token is good for: once it is gone, the token is worthless."""
+
+    name: str
+    uid: str
+
+
 class Kube(Protocol):
     """The API server. Every call has a deadline; every error is a KubeError."""
 
@@ -162,12 +178,12 @@ class Kube(Protocol):
 
     def watch(
         self, kind: Kind[T], query: Query, *, since: str = "", streaming_list: bool = False
-    ) -> AbstractAsyncContextManager[AsyncIterator[tuple[WatchEvent[T], ...]]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[tuple[WatchEvent[T] | Bookmark, ...]]]:
         """
         Follow changes after version ``since``, in batches as they arrive; ends when the server ends the watch.
 
-        With ``streaming_list`` the current objects come first, as ADDED, up to an event with ``initial_events_end``;
-        a server without that ability raises Invalid. A version that is too old raises Expired, at once or on the way.
+        With ``streaming_list`` the current objects come first, as ADDED, up to a Bookmark with
+        ``initial_events_end``; a server without that ability raises Invalid. A version that is too old raises Expired, at once or on the way.
         """
         ...
 
@@ -199,8 +215,7 @@ class Kube(Protocol):
         namespace: str,
         audience: str,
         expiration_s: int,
-        pod: Seen | None = None,
-        pod_name: str = "",
+        pod: BoundPod | None = None,
     ) -> Token:
         """Ask for a token of a ServiceAccount, bound to a Pod if one is given."""
         ...
