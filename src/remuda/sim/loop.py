@@ -1,0 +1,332 @@
+"""
+An event loop whose time is virtual: it jumps to the next timer instead of waiting for it.
+
+The code that runs on it cannot tell. It refuses what would make a run real or unrepeatable (sockets, threads,
+subprocesses), says so when everything waits for ever, and can hold one actor's turns while time goes on. It must not
+decide interleavings: those come from seeded delays in the fakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import selectors
+import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, Unpack
+
+from remuda.sim.stuck import waiting_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Iterator
+    from contextvars import Context
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+ACTOR: ContextVar[str] = ContextVar("actor", default="")
+"""Whose code is running. Inherited by tasks and callbacks, so that one actor's turns can be held."""
+
+COLLECT_EVERY_STEPS = 50_000
+CLEAN_UP_STEPS_MAX = 100_000
+
+REFUSED = {
+    "connect_accepted_socket": "accept a connection",
+    "connect_read_pipe": "read from a pipe",
+    "connect_write_pipe": "write to a pipe",
+    "create_connection": "open a connection",
+    "create_datagram_endpoint": "open a datagram socket",
+    "create_server": "listen on a socket",
+    "create_unix_connection": "open a connection",
+    "create_unix_server": "listen on a socket",
+    "add_signal_handler": "handle signals",
+    "getaddrinfo": "look up a host name",
+    "getnameinfo": "look up a host name",
+    "run_in_executor": "run something in a thread",
+    "sock_accept": "accept a connection",
+    "sock_connect": "open a connection",
+    "sock_recv": "read from a socket",
+    "sock_sendall": "write to a socket",
+    "subprocess_exec": "start a process",
+    "subprocess_shell": "start a process",
+}
+"""Methods of a loop that reach the real world, and how the refusal names them."""
+
+
+class SimError(RuntimeError):
+    """The run cannot go on, or was not a fair simulation. Not an error that the simulated code may handle."""
+
+
+class Deadlock(SimError):
+    """Every task waits and no timer is set: nothing can ever happen again."""
+
+
+class Livelock(SimError):
+    """Tasks keep waking each other and virtual time stands still."""
+
+
+class OutOfTime(SimError):
+    """The run reached its bound on virtual time or on steps."""
+
+
+class RealIo(SimError):
+    """The simulated code tried to reach the real world."""
+
+
+class Leak(SimError):
+    """The run ended, but tasks or errors were left over that nobody owns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far a run may go before it is stopped."""
+
+    until_s: float = 7 * 24 * 3600.0
+    """Virtual seconds."""
+    steps_max: int = 100_000_000
+    """Turns of the loop, in all."""
+    steps_at_one_instant_max: int = 200_000
+    """Turns of the loop without any virtual time passing."""
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Stands where a loop waits for the network, and moves virtual time on instead."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = 0
+        self.sealed = False
+        self.limits = limits
+        self._steps_when_moved = 0
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:  # noqa: ANN401 - as inherited
+        # The loop's own wake-up pipe is registered while the loop is made; nothing else ever may be.
+        if self.sealed:
+            raise RealIo(refusal("wait for a file descriptor"))
+        return super().register(fileobj, events, data)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.steps += 1
+        if timeout is None:
+            raise Deadlock(f"stuck at {self.now:.6f} s: every task waits and no timer is set")
+        if timeout > 0:
+            self._move(timeout)
+        elif self.steps - self._steps_when_moved > self.limits.steps_at_one_instant_max:
+            raise Livelock(
+                f"stuck at {self.now:.6f} s: {self.limits.steps_at_one_instant_max} steps "
+                "and no time passed; tasks keep waking each other"
+            )
+        if self.steps % COLLECT_EVERY_STEPS == 0:
+            gc.collect(1)
+        return []
+
+    def _move(self, timeout: float) -> None:
+        self.now += timeout
+        self.moved()
+        if self.now > self.limits.until_s:
+            raise OutOfTime(f"still running after {self.limits.until_s:.0f} virtual seconds")
+        if self.steps > self.limits.steps_max:
+            raise OutOfTime(f"still running after {self.limits.steps_max} steps")
+
+    def moved(self) -> None:
+        self._steps_when_moved = self.steps
+
+
+class _NumberedTask(asyncio.Task[T]):
+    """A task whose place in a set depends on when it was made, not on its address in memory."""
+
+    def __init__(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        context: Context | None,
+    ) -> None:
+        self._number = number  # before super(): making a task already puts it into a set
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A deterministic loop. ``time()`` starts at 0 and counts virtual seconds."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._jumping = _JumpingSelector(self.limits)
+        self._thread = threading.get_ident()
+        self._task_count = 0
+        self._held: dict[str, list[asyncio.Handle]] = {}
+        self.errors: list[str] = []
+        """What nobody caught: reported when the run ends."""
+        super().__init__(self._jumping)
+        self._jumping.sealed = True
+        self.set_exception_handler(_note_error)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+    @property
+    def steps(self) -> int:
+        return self._jumping.steps
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        self._task_count += 1
+        name = str(name) if name else f"task-{self._task_count}"
+        return _NumberedTask(coro, number=self._task_count, loop=self, name=name, context=context)
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        if not self._held:
+            return super().call_soon(callback, *args, context=context)
+        actor = ACTOR.get() if context is None else context.get(ACTOR, "")
+        held = self._held.get(actor)
+        if held is None:
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        held.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        # asyncio itself calls this to finish abandoned generators; only another thread is a breach.
+        if threading.get_ident() != self._thread:
+            self.refuse("be woken by another thread")
+        return self.call_soon(callback, *args, context=context)
+
+    def hold(self, actor: str) -> None:
+        """Stop one actor's turns: what would wake it is kept, in order, until ``release``."""
+        self._held.setdefault(actor, [])
+
+    def release(self, actor: str) -> None:
+        """Let a held actor go on: all that was kept happens now, as after a long pause of a process."""
+        for handle in self._held.pop(actor, []):
+            if not handle.cancelled():
+                super().call_soon(handle._run)  # noqa: SLF001 - it carries its own context
+
+    def is_held(self, actor: str) -> bool:
+        return actor in self._held
+
+    def start_over(self) -> None:
+        """Forget how far the run has come, so that a stopped one can still be cleaned up."""
+        self._jumping.steps = 0
+        self._jumping.moved()
+        self._jumping.limits = Limits(until_s=self.time() + self.limits.until_s)
+        for actor in list(self._held):
+            self.release(actor)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Refuse the real world, and remember it: a loop's edge may swallow the error, the run must not."""
+        self.errors.append(refusal(what))
+        raise RealIo(refusal(what))
+
+
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def method(self: VirtualTimeLoop, *_args: object, **_kwargs: object) -> NoReturn:
+        self.refuse(what)
+
+    return method
+
+
+for _name, _what in REFUSED.items():
+    setattr(VirtualTimeLoop, _name, _refusing(_what))
+
+
+def refusal(what: str) -> str:
+    return (
+        f"simulated code tried to {what}. On virtual time nothing real may happen: "
+        "give it a fake port from remuda.sim instead"
+    )
+
+
+def _note_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    assert isinstance(loop, VirtualTimeLoop)
+    error = context.get("exception")
+    loop.errors.append(f"{context.get('message')}: {error!r}" if error else str(context["message"]))
+
+
+def run(
+    main: Callable[[], Coroutine[Any, Any, T]], *, seed: int = 0, limits: Limits | None = None
+) -> T:
+    """
+    Run ``main`` to its end on virtual time and return its answer.
+
+    A run that is stuck, endless, or leaves tasks behind raises a SimError that names the tasks and where they wait.
+    The seed is only told in errors: randomness is drawn from ``SeededIds``.
+    """
+    loop = VirtualTimeLoop(limits)
+    with _collected_at_fixed_steps():
+        try:
+            answer = loop.run_until_complete(main())
+            left = waiting_tasks(loop)
+        except SimError as error:
+            raise type(error)(_explained(error, seed, waiting_tasks(loop))) from error
+        finally:
+            _clean_up(loop)
+    if left:
+        raise Leak(_explained("the run ended, but these tasks still run", seed, left))
+    if loop.errors:
+        raise Leak(_explained("the run ended with errors nobody caught", seed, loop.errors))
+    return answer
+
+
+def _explained(what: object, seed: int, lines: list[str]) -> str:
+    return "\n  ".join([f"{what} (seed {seed}):", *lines])
+
+
+def _clean_up(loop: VirtualTimeLoop) -> None:
+    """Cancel what is left and let it end, within bounds: this must finish whatever the tasks do."""
+    loop.start_over()
+    try:
+        tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(_all_done(tasks))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    except SimError:
+        loop.errors.append("some tasks did not end when they were cancelled")
+    finally:
+        loop.close()
+
+
+async def _all_done(tasks: list[asyncio.Task[Any]]) -> None:
+    for _ in range(CLEAN_UP_STEPS_MAX):
+        if all(task.done() for task in tasks):
+            break
+        await asyncio.sleep(0.001)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not log it: the first error is told
+
+
+@contextmanager
+def _collected_at_fixed_steps() -> Iterator[None]:
+    """Collect garbage at fixed steps only: when cycles go must not depend on what ran before this run."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
