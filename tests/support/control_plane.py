@@ -206,6 +206,7 @@ class RealControlPlane:
         self._start_client(
             "kube-controller-manager",
             f"--controllers={','.join(CONTROLLERS)}",
+            "--use-service-account-credentials",  # RBAC gives each controller its rights, not their host
             f"--service-account-private-key-file={self.service_account_key}",
             f"--root-ca-file={self._authority.file}",
             f"--node-monitor-grace-period={NODE_GRACE_S}s",
@@ -227,6 +228,7 @@ class RealControlPlane:
                 f"--authorization-kubeconfig={kubeconfig}",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={port}",
+                "--authentication-skip-lookup",
                 "--leader-elect=false",
                 "--profiling=false",
                 *arguments,
