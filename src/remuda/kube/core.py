@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from remuda.kube.kinds import Kind
-from remuda.kube.meta import Condition, Part, Resource
+from remuda.kube.meta import Condition, Part, Resource, Shared
 
 # --- Pod -------------------------------------------------------------------------------------------------------------
 
@@ -129,21 +129,21 @@ class Affinity(Part, frozen=True):
 
 
 class PodSpec(Part, frozen=True):
-    node_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    volumes: tuple[Volume, ...] = ()
+    node_name: Shared[str] = ""
+    containers: Shared[tuple[Container, ...]] = ()
+    init_containers: Shared[tuple[Container, ...]] = ()
+    volumes: Shared[tuple[Volume, ...]] = ()
     service_account_name: str = ""
     automount_service_account_token: bool | UnsetType = UNSET
-    runtime_class_name: str = ""
-    node_selector: dict[str, str] = {}
-    affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] = ()
-    restart_policy: str = ""
+    runtime_class_name: Shared[str] = ""
+    node_selector: Shared[dict[str, str]] = {}
+    affinity: Shared[Affinity | None] = None
+    tolerations: Shared[tuple[Toleration, ...]] = ()
+    restart_policy: Shared[str] = ""
     termination_grace_period_seconds: int | UnsetType = UNSET
     active_deadline_seconds: int | UnsetType = UNSET
-    security_context: SecurityContext | UnsetType = UNSET
-    overhead: dict[str, str] = {}
+    security_context: Shared[SecurityContext | UnsetType] = UNSET
+    overhead: Shared[dict[str, str]] = {}
 
 
 class Terminated(Part, frozen=True):
@@ -170,23 +170,23 @@ class ContainerState(Part, frozen=True):
 
 
 class ContainerStatus(Part, frozen=True):
-    name: str
+    name: Shared[str]
     ready: bool = False
     restart_count: int = 0
-    image: str = ""
-    image_id: str = msgspec.field(name="imageID", default="")
+    image: Shared[str] = ""
+    image_id: Shared[str] = msgspec.field(name="imageID", default="")
     state: ContainerState = ContainerState()
 
 
 class PodStatus(Part, frozen=True):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
+    phase: Shared[str] = ""
+    reason: Shared[str] = ""
+    message: Shared[str] = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
-    start_time: datetime | None = None
-    host_ip: str = msgspec.field(name="hostIP", default="")
+    start_time: Shared[datetime | None] = None
+    host_ip: Shared[str] = msgspec.field(name="hostIP", default="")
     pod_ip: str = msgspec.field(name="podIP", default="")
 
 

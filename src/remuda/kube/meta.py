@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+V = TypeVar("V")
 
-class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A piece of a resource. Unset fields are not written; an explicit 0 or "" of an UNSET field is."""
+SHARED: Final = "shared"
+Shared = Annotated[V, SHARED]
+"""A field whose value repeats across objects (the containers of a pool's Pods): decoded once, then shared."""
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+    """
+    A piece of a resource. Unset fields are not written; an explicit 0 or "" of an UNSET field is.
+
+    Parts may be shared between objects, so what they hold is never changed, not even a dict. They are trees of plain
+    values, so the cyclic garbage collector need not look at them (``gc=False``): with 10,000 Pods it would, for long.
+    """
 
 
 class OwnerReference(Part, frozen=True):
@@ -22,18 +34,18 @@ class OwnerReference(Part, frozen=True):
 
 class ObjectMeta(Part, frozen=True):
     name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
+    generate_name: Shared[str] = ""
+    namespace: Shared[str] = ""
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: datetime | None = None
+    creation_timestamp: Shared[datetime | None] = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: tuple[str, ...] = ()
-    owner_references: tuple[OwnerReference, ...] = ()
+    labels: Shared[dict[str, str]] = {}
+    annotations: Shared[dict[str, str]] = {}
+    finalizers: Shared[tuple[str, ...]] = ()
+    owner_references: Shared[tuple[OwnerReference, ...]] = ()
 
 
 class Resource(Part, frozen=True):
@@ -65,10 +77,10 @@ class Resource(Part, frozen=True):
 class Condition(Part, frozen=True):
     """A condition of a Pod, a Node or one of our own resources (the union of their fields)."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
+    type: Shared[str]
+    status: Shared[str]
+    reason: Shared[str] = ""
+    message: Shared[str] = ""
     observed_generation: int | None = None
-    last_transition_time: datetime | None = None
-    last_heartbeat_time: datetime | None = None
+    last_transition_time: Shared[datetime | None] = None
+    last_heartbeat_time: Shared[datetime | None] = None

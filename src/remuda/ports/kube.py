@@ -183,7 +183,8 @@ class Kube(Protocol):
         Follow changes after version ``since``, in batches as they arrive; ends when the server ends the watch.
 
         With ``streaming_list`` the current objects come first, as ADDED, up to a Bookmark with
-        ``initial_events_end``; a server without that ability raises Invalid. A version that is too old raises Expired, at once or on the way.
+        ``initial_events_end``; a server without that ability raises Invalid. A version that is too old raises
+        Expired, at once or on the way.
         """
         ...
 
