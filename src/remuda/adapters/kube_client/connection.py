@@ -132,10 +132,3 @@ def _check_url(what: str, url: str, schemes: tuple[str, ...]) -> None:
             why="it is not a URL with a host",
             fix=f"Write it as {schemes[-1]}://host:port",
         )
-
-
-def unreadable(what: str, file: Path, error: OSError) -> BadInput:
-    why = error.strerror or type(error).__name__
-    return BadInput(
-        f"{what} {file} cannot be read", why=why, fix="Check the path and its permissions"
-    )
