@@ -1,0 +1,274 @@
+"""
+Leader election on a Lease: at most one process leads, and one that may have lost its Lease stops before it ends.
+
+``decide`` is pure; ``LeaderElector`` carries it out. Clocks of different machines are never compared: another's Lease
+is over when *we* have seen it unchanged for as long as it says it lasts. Our own reign is counted from the *start* of
+the last renewal that succeeded, and ends ``renew_deadline_s`` later, well before others may take over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+
+from remuda.control.backoff import spread
+from remuda.kube.core import LEASE, Lease, LeaseSpec
+from remuda.kube.meta import ObjectMeta
+from remuda.kube.patches import MergePatch
+from remuda.kube.times import micro_time
+from remuda.model.errors import BadInput
+from remuda.ports.kube import AlreadyExists, Conflict, KubeError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from remuda.kube.patches import JsonValue
+    from remuda.ports.clock import Clock
+    from remuda.ports.ids import Ids
+    from remuda.ports.kube import Kube
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionSettings:
+    namespace: str
+    name: str
+    identity: str
+    """Who we are among the candidates. Never used twice: put something random into it."""
+
+    lease_duration_s: int = 15
+    """How long others wait without seeing a renewal before they take over."""
+
+    renew_deadline_s: float = 10.0
+    """How long after the start of our last renewal we stop to act. Shorter than the lease, by what stopping takes."""
+
+    retry_s: float = 2.0
+    """How often to renew, and how often to look whether the Lease is free."""
+
+    def __post_init__(self) -> None:
+        if not self.retry_s < self.renew_deadline_s < self.lease_duration_s:
+            raise BadInput(
+                f"The times of the election {self.namespace}/{self.name} cannot be used",
+                why="a leader would act when another may lead already",
+                fix="Keep retry < renew deadline < lease duration",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a Lease says, and when, on our own monotonic clock, we first saw it say so."""
+
+    spec: LeaseSpec
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """There is no Lease yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The Lease is free, over, or ours from before."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Another one leads for at least this long."""
+
+    seconds: float
+
+
+Step = Create | Take | Wait
+
+
+def decide(settings: ElectionSettings, observed: Observed | None, now: float) -> Step:
+    """Say what a candidate does next. ``now`` is on the same clock as ``observed.since``."""
+    if observed is None:
+        return Create()
+    holder = observed.spec.holder_identity
+    if not holder:
+        return Take("nobody holds it")
+    if holder == settings.identity:
+        return Take("it is ours already")  # a renewal that timed out here was applied there
+    duration_s = observed.spec.lease_duration_seconds or settings.lease_duration_s
+    left_s = observed.since + duration_s - now
+    if left_s <= 0:
+        return Take(f"{holder} has not renewed it for {duration_s} s")
+    return Wait(min(left_s, settings.retry_s))
+
+
+class LeaderElector:
+    """Campaigns, leads, and campaigns again. Give it a Kube of its own: a busy one must not starve renewals."""
+
+    def __init__(self, kube: Kube, settings: ElectionSettings, *, clock: Clock, ids: Ids) -> None:
+        self._kube, self._clock, self._ids = kube, clock, ids
+        self._settings = settings
+        self._observed: Observed | None = None
+        self._version = ""
+        self._leads_until = float("-inf")
+        self._transitions = 0
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether we may act now. Right even if the process was stopped for a while and its timers are late."""
+        return self._clock.monotonic() < self._leads_until
+
+    @property
+    def transitions(self) -> int:
+        """How often the Lease has changed hands up to our reign: a number that only grows, to fence writes with."""
+        return self._transitions
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Run ``lead`` whenever we are the leader, until cancelled. Then the Lease is given back at once."""
+        while True:
+            await self._campaign()
+            log.info("leading", lease=self._settings.name, transitions=self._transitions)
+            try:
+                await self._reign(lead)
+            finally:
+                await self._step_down()
+
+    async def _campaign(self) -> None:
+        while not self.is_leader:
+            wait_s = self._settings.retry_s
+            try:
+                async with asyncio.timeout(self._settings.renew_deadline_s):
+                    step = await self._look()
+                    if isinstance(step, Wait):
+                        wait_s = step.seconds
+                    else:
+                        await self._acquire(step)
+                        return
+            except (Conflict, AlreadyExists, NotFound):
+                pass  # another candidate was faster: look again soon
+            except (KubeError, TimeoutError) as error:
+                log.warning("election failed", lease=self._settings.name, error=str(error))
+            await self._clock.sleep(spread(wait_s, self._ids.fraction()))
+
+    async def _look(self) -> Step:
+        try:
+            lease = await self._kube.get(
+                LEASE, self._settings.name, namespace=self._settings.namespace
+            )
+        except NotFound:
+            self._observed = None
+        else:
+            self._see(lease)
+        return decide(self._settings, self._observed, self._clock.monotonic())
+
+    def _see(self, lease: Lease) -> None:
+        self._version = lease.resource_version
+        if self._observed is None or self._observed.spec != lease.spec:
+            self._observed = Observed(lease.spec, self._clock.monotonic())
+
+    async def _acquire(self, step: Create | Take) -> None:
+        started = self._clock.monotonic()
+        now = micro_time(self._clock.now())
+        match step:
+            case Create():
+                lease = await self._kube.create(LEASE, self._first_lease(now))
+            case Take(why):
+                assert self._observed is not None
+                log.info("taking the lease", lease=self._settings.name, why=why)
+                lease = await self._write(
+                    {
+                        "holderIdentity": self._settings.identity,
+                        "leaseDurationSeconds": self._settings.lease_duration_s,
+                        "leaseTransitions": (self._observed.spec.lease_transitions or 0) + 1,
+                        "acquireTime": now,
+                        "renewTime": now,
+                    }
+                )
+            case _:
+                assert_never(step)
+        self._see(lease)
+        self._transitions = lease.spec.lease_transitions or 0
+        self._leads_until = started + self._settings.renew_deadline_s
+
+    def _first_lease(self, now: str) -> Lease:
+        return Lease(
+            metadata=ObjectMeta(name=self._settings.name, namespace=self._settings.namespace),
+            spec=LeaseSpec(
+                holder_identity=self._settings.identity,
+                lease_duration_seconds=self._settings.lease_duration_s,
+                lease_transitions=1,
+                acquire_time=now,
+                renew_time=now,
+            ),
+        )
+
+    async def _write(self, spec: dict[str, JsonValue]) -> Lease:
+        """Patch the Lease, only if it is still as we saw it."""
+        changes: dict[str, JsonValue] = {
+            "metadata": {"resourceVersion": self._version},
+            "spec": spec,
+        }
+        return await self._kube.patch(
+            LEASE, self._settings.name, MergePatch(changes), namespace=self._settings.namespace
+        )
+
+    async def _reign(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Lead until the Lease is lost; return when the led work has ended."""
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(_led(lead), name=f"leading {self._settings.name}")
+            await self._renew_while_possible()
+            log.error("lost the lease", lease=self._settings.name)
+            work.cancel()
+
+    async def _renew_while_possible(self) -> None:
+        while True:
+            left_s = self._leads_until - self._clock.monotonic()
+            if left_s <= 0:
+                return
+            wait_s = spread(self._settings.retry_s, self._ids.fraction())
+            await self._clock.sleep(min(wait_s, left_s))
+            try:
+                async with asyncio.timeout_at(self._leads_until):
+                    await self._renew()
+            except (KubeError, TimeoutError) as error:
+                log.warning("lease not renewed", lease=self._settings.name, error=str(error))
+
+    async def _renew(self) -> None:
+        started = self._clock.monotonic()
+        try:
+            lease = await self._write({"renewTime": micro_time(self._clock.now())})
+        except Conflict:
+            # Someone wrote it since. If that was our own write whose answer was lost, it is still ours.
+            await self._look()
+            if (
+                self._observed is None
+                or self._observed.spec.holder_identity != self._settings.identity
+            ):
+                self._leads_until = float("-inf")
+            raise
+        except NotFound:
+            self._leads_until = float("-inf")  # deleted: anyone may create it and lead
+            raise
+        self._see(lease)
+        self._leads_until = started + self._settings.renew_deadline_s
+
+    async def _step_down(self) -> None:
+        """Give the Lease back if it is still ours, so that the next leader need not wait it out."""
+        still_ours = self.is_leader
+        self._leads_until = float("-inf")
+        if not still_ours:
+            return
+        try:
+            async with asyncio.timeout(self._settings.retry_s):
+                await self._write(
+                    {"holderIdentity": None, "renewTime": micro_time(self._clock.now())}
+                )
+        except (KubeError, TimeoutError) as error:
+            log.warning("lease not released", lease=self._settings.name, error=str(error))
+
+
+async def _led(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()
+    raise RuntimeError("The led work ended by itself; it only ends by being cancelled")
