@@ -172,7 +172,9 @@ def _default(field: inspect.Field) -> Schema:
 
     The API server checks a default against the rules before it would fill the inner defaults in.
     """
-    return {} if field.default is NODEFAULT else {"default": msgspec.to_builtins(field.default)}
+    if field.default is NODEFAULT:
+        return {}
+    return {"default": msgspec.json.decode(msgspec.json.encode(field.default))}
 
 
 def _schema(info: inspect.Type) -> Schema:

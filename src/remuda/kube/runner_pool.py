@@ -260,7 +260,6 @@ class RunnerPoolSpec(Section, frozen=True, kw_only=True):
                     cel="self.all(x, self.exists_one(y, x.lowerAscii() == y.lowerAscii()))",
                     message="two labels differ only in upper and lower case, which GitHub takes for the same label."
                     " Remove one of them.",
-                    reason="FieldValueDuplicate",
                 ),
             ),
         ),
