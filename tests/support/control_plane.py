@@ -41,7 +41,6 @@ CONTROLLERS = (
     "namespace-controller",
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
-    "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
     "taint-eviction-controller",
 )
