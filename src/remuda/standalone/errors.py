@@ -24,18 +24,20 @@ class StatusError(Exception):
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:  # noqa: ANN401 - JSON
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message, details
+        self.list_meta: dict[str, Any] = {}
+        """``metadata`` of the Status: an expired page carries a token to go on with."""
 
     def status(self) -> dict[str, Any]:
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.list_meta,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
         }
         if self.details:
-            body["details"] = self.details
+            body["details"] = {key: value for key, value in self.details.items() if value}
         return body | {"code": self.code}
 
 

@@ -117,7 +117,7 @@ def _tokens(pointer: str) -> tuple[str, ...]:
 def _index(text: str, length: int) -> int:
     """Read an array index; RFC 6901 allows no sign and no leading zero."""
     if not text.isascii() or not text.isdigit() or (text[0] == "0" and text != "0"):
-        raise PatchError(f'"{token}" is not an array index')
+        raise PatchError(f'"{text}" is not an array index')
     position = int(text)
     if position >= length:
         raise PatchError(f"array index {position} is out of bounds (length {length})")

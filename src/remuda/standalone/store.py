@@ -219,6 +219,14 @@ class Store:
                 return accepted  # type: ignore[return-value]  # the default alone is a Store
         return self._table(key).objects.get(where)
 
+    def holds_any(self, kind: Keyed) -> bool:
+        """Tell whether a writer would still find any object of a kind."""
+        key = kind_key(kind)
+        accepted = {where: obj for (one, where), obj in self._accepted.items() if one == key}
+        if any(obj is not None for obj in accepted.values()):
+            return True
+        return any(where not in accepted for where in self._table(key).objects)
+
     def put(self, kind: Keyed, obj: Obj) -> Obj:
         """Accept a new or changed object (its ``metadata`` must be the caller's own) and return it."""
         meta = obj["metadata"]

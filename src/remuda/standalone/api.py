@@ -1,0 +1,404 @@
+"""
+The API server without HTTP: requests in, answers out. Who asks, what for, in which shape, and which verb that is.
+
+``handle`` answers requests that end, ``stream`` those that go on (watches, logs that are followed). What the verbs
+do is in ``rest``; nothing here touches the store.
+"""
+
+from __future__ import annotations
+
+import hmac
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from remuda.ports.wire import Request, Response
+from remuda.standalone import subresources
+from remuda.standalone.errors import StatusError, bad_request, unauthorized, unsupported_media_type
+from remuda.standalone.lists import options_refused
+from remuda.standalone.requests import (
+    MediaType,
+    Target,
+    accepted,
+    find_target,
+    flag,
+    method_not_allowed,
+    no_such_path,
+    number,
+)
+from remuda.standalone.rest import WriteOptions
+from remuda.standalone.reviews import Reviews
+from remuda.standalone.shapes import Shaper
+from remuda.standalone.store import encode
+from remuda.standalone.streams import Stream, followed_log, opened_watch, refused
+from remuda.standalone.users import ADMIN, ANONYMOUS, User
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from remuda.ports.wire import WireStream
+    from remuda.standalone.objects import Obj
+    from remuda.standalone.rest import Rest
+    from remuda.standalone.streams import LogSource
+    from remuda.standalone.tokens import Tokens
+
+BODY_SIZE_MAX = 3 * 1024 * 1024
+_HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
+_PUBLIC = _HEALTH | {"/version"}
+_JSON_BODIES = frozenset({"", "application/json", "*/*"})
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+
+_decode = msgspec.json.Decoder().decode
+
+
+class ApiServer:
+    """Answers requests. RBAC-free: whoever is authenticated may do everything."""
+
+    def __init__(
+        self,
+        rest: Rest,
+        tokens: Tokens,
+        *,
+        admin_token: str,
+        logs: LogSource | None = None,
+        bookmark_every_s: float = 60.0,
+    ) -> None:
+        self.rest = rest
+        self._reviews = Reviews(rest, tokens)
+        self._admin_token = admin_token.encode()
+        self._logs = logs
+        self._shaper = Shaper(rest.clock)
+        self._bookmark_every_s = bookmark_every_s
+
+    # --- Who --------------------------------------------------------------------------------------------------------
+
+    def authenticate(self, bearer: str | None) -> User:
+        """Return who holds a token; nobody in particular without one. StatusError 401 for a bad one."""
+        if bearer is None:
+            return ANONYMOUS
+        if hmac.compare_digest(bearer.encode(), self._admin_token):
+            return ADMIN
+        return self._reviews.user(bearer)
+
+    # --- Answers that end -------------------------------------------------------------------------------------------
+
+    async def handle(self, request: Request, user: User) -> Response:
+        """Answer a request. Refusals are answers too: nothing is raised."""
+        try:
+            if is_stream(request):
+                return await self._read_stream(request, user)
+            self._check(request, user)
+            return await self._answer(request, user)
+        except StatusError as refusal:
+            return refused(refusal)
+
+    def _check(self, request: Request, user: User) -> None:
+        if user.is_anonymous and request.path not in _PUBLIC:
+            raise unauthorized()
+        if len(request.body) > BODY_SIZE_MAX:
+            message = f"Request entity too large: limit is {BODY_SIZE_MAX}"
+            raise StatusError(413, "RequestEntityTooLarge", message)
+
+    async def _answer(self, request: Request, user: User) -> Response:
+        if request.path in _HEALTH:
+            return Response(200, b"ok")
+        try:
+            target = find_target(self.rest.kinds, request.path)
+        except StatusError:
+            return Response(200, encode(self._describe(request)))
+        query = dict(request.query)
+        shown_as = accepted(request.accept)
+        match request.method:
+            case "GET":
+                return self._read(target, query, shown_as)
+            case "POST":
+                return await self._post(target, request, query, user)
+            case "PUT" | "PATCH":
+                return await self._change(target, request, query, shown_as)
+            case "DELETE":
+                return await self._delete(target, request, query, shown_as)
+            case _:
+                raise method_not_allowed()
+
+    def _describe(self, request: Request) -> Obj:
+        """Say what is served: discovery, OpenAPI, version."""
+        if request.method != "GET":
+            raise no_such_path()
+        from remuda.standalone import discovery, openapi  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        found = discovery.answer(self.rest.kinds, request.path, request.accept)
+        if found is None:
+            found = openapi.answer(self.rest.kinds, request.path)
+        if found is None:
+            raise no_such_path()
+        return found  # type: ignore[no-any-return]
+
+    def _read(self, target: Target, query: Mapping[str, str], shown_as: MediaType) -> Response:
+        kind = target.kind
+        if not target.name:
+            _check_verb(target, "list")
+            return self._list(target, query, shown_as)
+        _check_verb(target, "get")
+        obj = self.rest.get(kind, target.namespace, target.name)
+        if target.subresource == "scale":
+            return Response(200, encode(subresources.scale_of(kind, obj)))
+        if target.subresource not in {"", "status"}:
+            raise method_not_allowed()
+        return Response(200, encode(self._shaper.one(kind, obj, shown_as, query)))
+
+    def _list(self, target: Target, query: Mapping[str, str], shown_as: MediaType) -> Response:
+        if "sendInitialEvents" in query:
+            raise _list_option_refused()
+        listed = self.rest.list(
+            target.kind,
+            target.namespace,
+            labels=query.get("labelSelector", ""),
+            fields=query.get("fieldSelector", ""),
+            limit=number(query, "limit", 0) or 0,
+            continue_=query.get("continue", ""),
+            resource_version=query.get("resourceVersion", ""),
+            match=query.get("resourceVersionMatch", ""),
+        )
+        return Response(200, encode(self._shaper.many(target.kind, listed, shown_as, query)))
+
+    async def _post(
+        self, target: Target, request: Request, query: Mapping[str, str], user: User
+    ) -> Response:
+        kind, rest = target.kind, self.rest
+        if target.name:
+            return await self._post_to(target, request)
+        _check_verb(target, "create")
+        body = _body(request, kind.kind)
+        review = self._reviews.answer(kind, body, user)
+        if review is not None:
+            return Response(201, encode(review))
+        options = _write_options(query)
+        namespace = target.namespace
+        created = await rest.create(kind, namespace, body, options=options)
+        return Response(
+            201, encode(self._shaper.one(kind, created, accepted(request.accept), query))
+        )
+
+    async def _post_to(self, target: Target, request: Request) -> Response:
+        """Answer the subresources that are created: binding, eviction, token."""
+        kind, namespace, name = target.kind, target.namespace, target.name
+        match target.subresource:
+            case "binding":
+                await subresources.bind(self.rest, namespace, name, _body(request, "Binding"))
+            case "eviction":
+                body = _body(request, "Eviction")
+                await subresources.evict(self.rest, kind, namespace, name, body)
+            case "token":
+                body = _body(request, "TokenRequest")
+                return Response(201, encode(self._reviews.issue(namespace, name, body)))
+            case _:
+                raise method_not_allowed()
+        return Response(201, encode(_SUCCESS | {"code": 201}))
+
+    async def _change(
+        self, target: Target, request: Request, query: Mapping[str, str], shown_as: MediaType
+    ) -> Response:
+        kind, place, sub = target.kind, (target.namespace, target.name), target.subresource
+        if not target.name or sub not in {"", "status", "scale", "finalize"}:
+            raise method_not_allowed()
+        _check_verb(target, "update")
+        options = _write_options(query)
+        if sub == "scale":
+            return await self._scale(target, request, options)
+        if request.method == "PATCH":
+            changed = await self.rest.patch(
+                kind, *place, request.body, request.content_type, subresource=sub, options=options
+            )
+            return Response(200, encode(self._shaper.one(kind, changed, shown_as, query)))
+        existed = self.rest.store.get(kind, *place) is not None
+        body = _body(request, kind.kind)
+        changed = await self.rest.update(kind, *place, body, subresource=sub, options=options)
+        code = 200 if existed else 201
+        return Response(code, encode(self._shaper.one(kind, changed, shown_as, query)))
+
+    async def _scale(self, target: Target, request: Request, options: WriteOptions) -> Response:
+        kind, place = target.kind, (target.namespace, target.name)
+        if request.method == "PATCH":
+            scale = await subresources.patch_scale(
+                self.rest, kind, place, request.body, request.content_type
+            )
+        else:
+            body = _body(request, "Scale")
+            scale = await subresources.put_scale(self.rest, kind, *place, body, options)
+        return Response(200, encode(scale))
+
+    async def _delete(
+        self, target: Target, request: Request, query: Mapping[str, str], shown_as: MediaType
+    ) -> Response:
+        if target.subresource:
+            raise method_not_allowed()
+        asked = _delete_options(request, query)
+        dry_run = bool(asked.get("dryRun"))
+        cascade, grace_s = _cascade(asked), asked.get("gracePeriodSeconds")
+        kind = target.kind
+        if not target.name:
+            _check_verb(target, "deletecollection")
+            labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+            selection = self.rest.select(kind, target.namespace, labels, fields)
+            gone = await self.rest.delete_collection(
+                selection, cascade=cascade, grace_s=grace_s, dry_run=dry_run
+            )
+            meta = {"resourceVersion": str(self.rest.store.revision)}
+            listed = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta}
+            shown = self._shaper.many(kind, listed | {"items": list(gone)}, shown_as, query)
+            return Response(200, encode(shown))
+        _check_verb(target, "delete")
+        conditions = asked.get("preconditions") or {}
+        last = await self.rest.delete(
+            kind,
+            target.namespace,
+            target.name,
+            uid=conditions.get("uid") or "",
+            resource_version=conditions.get("resourceVersion") or "",
+            cascade=cascade,
+            grace_s=grace_s,
+            dry_run=dry_run,
+        )
+        return Response(200, encode(self._deleted(target, last)))
+
+    def _deleted(self, target: Target, last: Obj) -> Obj:
+        """Answer a delete: with the object while it is still there, or if its kind has it so; else with a Status."""
+        kind = target.kind
+        if self.rest.rules(kind).returns_deleted or self._still_there(target, last):
+            return last
+        details = {
+            "name": target.name,
+            "group": kind.group,
+            "kind": kind.plural,
+            "uid": last["metadata"]["uid"],
+        }
+        return _SUCCESS | {"details": {key: value for key, value in details.items() if value}}
+
+    def _still_there(self, target: Target, last: Obj) -> bool:
+        found = self.rest.store.get(target.kind, target.namespace, target.name)
+        return found is not None and found["metadata"]["uid"] == last["metadata"]["uid"]
+
+    # --- Answers that go on -----------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def stream(self, request: Request, user: User) -> AsyncIterator[WireStream]:
+        """Open a watch or a log. A refusal is a stream of its own: its status, and a Status as its only chunk."""
+        try:
+            stream = self._open(request, user)
+        except StatusError as refusal:
+            answer = refused(refusal)
+            stream = Stream.of(answer.status, answer.body)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    def _open(self, request: Request, user: User) -> Stream:
+        self._check(request, user)
+        target = find_target(self.rest.kinds, request.path)
+        query = dict(request.query)
+        if target.subresource == "log":
+            pod = self.rest.get(target.kind, target.namespace, target.name)
+            return followed_log(self._logs, pod, query)
+        _check_verb(target, "watch")
+        if target.name:
+            raise method_not_allowed()
+        shape = self._shaper.of_events(target.kind, accepted(request.accept), query)
+        return opened_watch(self.rest, target, query, shape, self._bookmark_every_s)
+
+    async def _read_stream(self, request: Request, user: User) -> Response:
+        async with self.stream(request, user) as stream:
+            return Response(stream.status, b"".join([chunk async for chunk in stream.chunks()]))
+
+
+_SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+def is_stream(request: Request) -> bool:
+    """Tell whether the answer may go on for long: a watch, or a log."""
+    if request.method != "GET":
+        return False
+    if request.path.endswith("/log") and "/pods/" in request.path:
+        return True
+    return any(name == "watch" and flag({name: value}, name) for name, value in request.query)
+
+
+def content_type_of(request: Request, response: Response) -> str:
+    """Return the Content-Type of an answer, for the HTTP front."""
+    if response.status == 200 and (request.path in _HEALTH or request.path.endswith("/log")):  # noqa: PLR2004 - OK
+        return "text/plain"
+    if request.path in {"/api", "/apis"} and b'"APIGroupDiscoveryList"' in response.body[:200]:
+        version = "v2" if b'apidiscovery.k8s.io/v2"' in response.body[:200] else "v2beta1"
+        return _AGGREGATED.format(version=version)
+    return "application/json"
+
+
+def _check_verb(target: Target, verb: str) -> None:
+    if verb not in target.kind.verbs:
+        raise method_not_allowed()
+
+
+def _list_option_refused() -> StatusError:
+    return options_refused("sendInitialEvents", "sendInitialEvents is forbidden for list")
+
+
+def _body(request: Request, kind: str) -> Obj:
+    if request.content_type.partition(";")[0].strip() not in _JSON_BODIES:
+        raise unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json"
+        )
+    try:
+        body: Any = _decode(request.body)
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+            f"json parse error: {error}"
+        ) from error
+    if not isinstance(body, dict):
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): not an object"
+        )
+    return body
+
+
+def _write_options(query: Mapping[str, str]) -> WriteOptions:
+    return WriteOptions(
+        dry_run=_dry_run(query.get("dryRun", "")),
+        field_validation=query.get("fieldValidation") or "Warn",
+    )
+
+
+def _dry_run(value: str) -> bool:
+    if value not in {"", "All"}:
+        raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
+    return value == "All"
+
+
+def _delete_options(request: Request, query: Mapping[str, str]) -> Obj:
+    """Return DeleteOptions from the body, or from the query if there is no body."""
+    if request.body:
+        return _body(request, "DeleteOptions")
+    options: Obj = {
+        "propagationPolicy": query.get("propagationPolicy"),
+        "gracePeriodSeconds": number(query, "gracePeriodSeconds"),
+        "dryRun": ["All"] if _dry_run(query.get("dryRun", "")) else None,
+    }
+    if "orphanDependents" in query:
+        options["orphanDependents"] = flag(query, "orphanDependents")
+    return options
+
+
+def _cascade(options: Obj) -> str:
+    policy = options.get("propagationPolicy") or ""
+    orphan = options.get("orphanDependents")
+    if policy and orphan is not None:
+        raise bad_request("orphanDependents and deletionPropagation cannot be both set")
+    if policy not in {"", "Background", "Foreground", "Orphan"}:
+        raise bad_request(
+            f'propagationPolicy: Unsupported value: "{policy}": '
+            'supported values: "Foreground", "Background", "Orphan", "nil"'
+        )
+    if orphan is not None:
+        return "Orphan" if orphan else "Background"
+    return str(policy)

@@ -1,0 +1,111 @@
+"""What a request means: its path as a resource, its query and Accept header as options. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from remuda.standalone.errors import StatusError, bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.standalone.kinds import Kinds, ResourceKind
+
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_CORE_DEPTH, _GROUP_DEPTH = 2, 3
+_NAMESPACED_DEPTH = 3
+_TRUE = frozenset({"1", "true", "True", "t", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The resource a path names. Without ``name`` it is the collection."""
+
+    kind: ResourceKind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def find_target(kinds: Kinds, path: str) -> Target:
+    """Read a path such as ``/api/v1/namespaces/a/pods/b/status``; 404 if nothing is served there."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    if parts[0] == "api" and len(parts) > _CORE_DEPTH:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > _GROUP_DEPTH:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        raise no_such_path()
+    namespace = ""
+    of_namespace = (
+        group == "" and len(rest) == _NAMESPACED_DEPTH and rest[2] in _NAMESPACE_SUBRESOURCES
+    )
+    if rest[0] == "namespaces" and len(rest) >= _NAMESPACED_DEPTH and not of_namespace:
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource, *beyond = (*rest, "", "", "")[: max(3, len(rest))]
+    kind = kinds.find(group, version, plural)
+    if kind is None or beyond or (namespace and not kind.namespaced):
+        raise no_such_path()
+    if subresource and subresource not in kind.subresources:
+        raise no_such_path()
+    return Target(kind, namespace, name, subresource)
+
+
+def no_such_path() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
+
+
+def method_not_allowed() -> StatusError:
+    return StatusError(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    )
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Read a yes/no parameter; naming it without a value means yes."""
+    return name in query and query[name] in _TRUE
+
+
+def number(query: Mapping[str, str], name: str, default: int | None = None) -> int | None:
+    text = query.get(name)
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError as error:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+
+
+@dataclass(frozen=True, slots=True)
+class MediaType:
+    """One choice of an Accept header: ``application/json;as=Table;v=v1;g=meta.k8s.io``."""
+
+    name: str
+    as_: str = ""
+    version: str = ""
+
+
+_JSON = MediaType("application/json")
+_JSON_NAMES = frozenset({"application/json", "application/*", "*/*", ""})
+_SHOWN_AS = frozenset({"", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+
+
+def accepted(accept: str) -> MediaType:
+    """Return the first choice that we can serve; 406 if there is none."""
+    if accept == "application/json":
+        return _JSON
+    for text in accept.split(","):
+        name, *parameters = [part.strip() for part in text.split(";")]
+        if name not in _JSON_NAMES:
+            continue
+        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+        shown_as = given.get("as", "")
+        if shown_as in _SHOWN_AS:
+            return MediaType(name, shown_as, given.get("v", ""))
+    raise StatusError(
+        406, "NotAcceptable", "only the following media types are accepted: application/json"
+    )

@@ -1,0 +1,72 @@
+"""Questions about identities: tokens issued and reviewed, and whether one may do something (here: always)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remuda.standalone.errors import invalid, unauthorized
+from remuda.standalone.metadata import required, time_text
+from remuda.standalone.users import User
+
+if TYPE_CHECKING:
+    from remuda.standalone.kinds import ResourceKind
+    from remuda.standalone.objects import Obj
+    from remuda.standalone.rest import Rest
+    from remuda.standalone.tokens import Tokens
+
+_PLURALS = {
+    "Pod": "pods",
+    "ServiceAccount": "serviceaccounts",
+    "Node": "nodes",
+    "Secret": "secrets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reviews:
+    """Answers that are computed and never stored."""
+
+    rest: Rest
+    tokens: Tokens
+
+    def find(self, kind: str, namespace: str, name: str) -> Obj | None:
+        """Look up what a token is bound to."""
+        found = self.rest.kinds.find("", "v1", _PLURALS[kind])
+        return None if found is None else self.rest.store.get(found, namespace, name)
+
+    def user(self, bearer: str) -> User:
+        """Return who a ServiceAccount token stands for; 401 if it is not valid for this API server."""
+        status = self.tokens.review(bearer, [], self.find)
+        if not status.get("authenticated"):
+            raise unauthorized()
+        user = status["user"]
+        return User(user["username"], user["uid"], tuple(user["groups"]), user.get("extra", {}))
+
+    def issue(self, namespace: str, name: str, body: Obj) -> Obj:
+        """Answer a TokenRequest."""
+        return self.tokens.request(namespace, name, body, self.find)
+
+    def answer(self, kind: ResourceKind, body: Obj, user: User) -> Obj | None:
+        """Answer a TokenReview or a SelfSubjectAccessReview; None for kinds that are stored."""
+        spec = body.get("spec") or {}
+        if kind.kind == "TokenReview":
+            token = spec.get("token") or ""
+            if not token:
+                raise invalid(kind.group, kind.kind, "", [required("spec.token")])
+            status = self.tokens.review(token, list(spec.get("audiences") or ()), self.find)
+        elif kind.kind == "SelfSubjectAccessReview":
+            status = {
+                "allowed": True,
+                "reason": f"{user.name} is authenticated; there is no RBAC here",
+            }
+        else:
+            return None
+        moment = time_text(self.rest.clock.now())
+        return {
+            "kind": kind.kind,
+            "apiVersion": kind.api_version,
+            "metadata": {"creationTimestamp": moment},
+            "spec": spec,
+            "status": status,
+        }
