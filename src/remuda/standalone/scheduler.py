@@ -30,7 +30,6 @@ from remuda.standalone.schedulable import (
     read_requests,
     waits_for_node,
 )
-from remuda.standalone.subresources import bind
 
 if TYPE_CHECKING:
     from remuda.ports.clock import Clock
@@ -183,8 +182,7 @@ class Scheduler:
         try:
             match action:
                 case Bind(ask, node, why):
-                    binding: Obj = {"metadata": {"uid": ask.uid}, "target": {"name": node}}
-                    await bind(self._rest, self._pods, ask.namespace, ask.name, binding)
+                    await self._rest.bind(ask.namespace, ask.name, node, uid=ask.uid)
                     self._tried.pop(ask.uid, None)
                     await self._say(pod, "Normal", "Scheduled", why)
                 case Wait(_, why):
