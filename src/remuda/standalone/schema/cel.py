@@ -124,13 +124,18 @@ def _answering(program: Any, wanted: Any) -> Any:  # noqa: ANN401 - untyped libr
     return program
 
 
-_MISSING_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
-_CODE = re.compile(r"^[A-Z_]+: ")
+_IN_OTHER_WORDS = (
+    (re.compile(r'NOT_FOUND: Key not found in map : "(.*)"'), r"no such key: \1"),
+    (re.compile(r"UNKNOWN: Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
+    (re.compile(r"INVALID_ARGUMENT: divide by zero"), "division by zero"),
+    (re.compile(r"UNKNOWN: No matching overloads found.*", re.DOTALL), "no such overload"),
+    (re.compile(r"[A-Z_]+: (.*)", re.DOTALL), r"\1"),
+)
 
 
 def _as_the_api_server_says(text: str) -> str:
-    if found := _MISSING_KEY.fullmatch(text):
-        return f"no such key: {found[1]}"
-    if text.endswith("divide by zero"):
-        return "division by zero"
-    return _CODE.sub("", text)
+    """Say it in the words of the API server's library: the two are of one design."""
+    for theirs, ours in _IN_OTHER_WORDS:
+        if theirs.fullmatch(text):
+            return theirs.sub(ours, text)
+    return text

@@ -14,6 +14,7 @@ from remuda.standalone.schema.cel import EvaluationFault
 from remuda.standalone.schema.checks import (
     ABSENT,
     INVALID,
+    is_type,
     old_item,
     old_property,
     show,
@@ -33,13 +34,17 @@ _MESSAGE_LENGTH_MAX: Final = 5120
 
 
 def ask_rules(node: Node, value: Json, path: str, old: Json = ABSENT) -> Iterator[Cause]:
-    """Yield the rules that a value breaks, its own first, then those of its parts."""
+    """
+    Yield the rules that a value breaks, its own first, then those of its parts.
+
+    A value of the wrong type got here only because it is old and unchanged; no rule can say anything about it.
+    """
     if not node.any_rules or value is None:
         return
     is_old = old is not ABSENT and unchanged(value, old)
     if is_old and not node.any_transitions:
         return
-    if node.rules:
+    if node.rules and is_type(node, value):
         yield from _own_rules(node, value, path, old, is_old=is_old)
     if isinstance(value, dict):
         yield from _object(node, value, path, old)
