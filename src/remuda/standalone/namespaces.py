@@ -52,7 +52,9 @@ class Namespaces:
         for name in SYSTEM_NAMESPACES:
             if self._store.get(kind, "", name) is None:
                 await self._rest.create(kind, "", {"metadata": {"name": name}})
-            await self._look(name)
+            # One after the other and without tasks: this also runs where there is no loop yet.
+            for action in decide(self._space(self._rest.get(kind, "", name)), ()):
+                await self._apply(action)
 
     async def run(self) -> None:
         stop = self._store.subscribe(self._note)

@@ -1,0 +1,75 @@
+"""``remuda control-plane``: serve a Kubernetes API on this machine until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from remuda.adapters.system import SystemClock, SystemIds
+from remuda.standalone.http import LOOPBACK, HttpSettings
+from remuda.standalone.plane import ControlPlane, DurableControlPlane
+
+PORT = 6443
+
+
+@click.command("control-plane")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Directory that holds everything. It is made if it is not there.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to serve on, on this machine only. 0 takes any that is free.",
+)
+@click.option(
+    "--print-kubeconfig",
+    is_flag=True,
+    help="Print the administrator's kubeconfig, credentials included, once it serves.",
+)
+def control_plane(data: Path, port: int, *, print_kubeconfig: bool) -> None:
+    """
+    Serve a Kubernetes API on one machine.
+
+    It runs until SIGTERM or SIGINT, and keeps everything in the data directory.
+
+    \b
+    Examples:
+      remuda control-plane --data ./data
+      KUBECONFIG=./data/kubeconfig kubectl get nodes
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    asyncio.run(_serve(data.absolute(), port, print_kubeconfig=print_kubeconfig))
+
+
+async def _serve(data: Path, port: int, *, print_kubeconfig: bool) -> None:
+    plane = ControlPlane.durable(data, SystemClock(), SystemIds())
+    task = asyncio.current_task()
+    assert task is not None, "this runs in a task"
+    loop = asyncio.get_running_loop()
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(stop, task.cancel)
+
+    def say_ready(address: str) -> None:
+        _say_ready(plane, address, print_kubeconfig=print_kubeconfig)
+
+    try:
+        await plane.serve(HttpSettings(host=LOOPBACK, port=port), say_ready)
+    except asyncio.CancelledError:
+        task.uncancel()  # asked to stop: that is how this command ends well
+        click.echo("Stopped.", err=True)
+    finally:
+        await plane.close()
+
+
+def _say_ready(plane: DurableControlPlane, address: str, *, print_kubeconfig: bool) -> None:
+    click.echo(f"Serving a Kubernetes API at {address}", err=print_kubeconfig)
+    click.echo(f"export KUBECONFIG={plane.kubeconfig}", err=print_kubeconfig)
+    if print_kubeconfig:
+        click.echo(plane.kubeconfig.read_text(), nl=False)
