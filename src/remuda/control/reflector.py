@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
@@ -44,6 +45,19 @@ _STREAM_TRIES = 2
 _SHORT_WATCH_S = 1.0
 
 
+class Stream(StrEnum):
+    """
+    When a list comes through the watch, object by object, instead of in pages.
+
+    Streaming spares the server's memory and its etcd. A real API server takes about 1.6 times as long for it, though
+    (``tests/bench/reflector.py``), so the first list, which everybody waits for, comes in pages unless told otherwise.
+    """
+
+    ALWAYS = "always"
+    RELISTS = "relists"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectorSettings:
     resync_s: float = 120.0
@@ -55,8 +69,8 @@ class ReflectorSettings:
     backoff: Backoff = field(default_factory=lambda: Backoff(first_s=0.5, longest_s=30.0))
     """How long to wait after the server failed."""
 
-    streaming_list: bool = True
-    """Ask for the first objects through the watch. Servers that cannot are asked for pages instead."""
+    stream: Stream = Stream.RELISTS
+    """When to ask for a list through the watch. Servers that cannot are asked for pages instead."""
 
 
 _DEFAULTS = ReflectorSettings()
@@ -85,7 +99,7 @@ class Reflector(Generic[T]):
         self._cache: Cache[T] = Cache()
         self._handlers: list[Callable[[Key], None]] = []
         self._synced = asyncio.Event()
-        self._streaming = settings.streaming_list
+        self._can_stream = settings.stream is not Stream.NEVER
         self._streams_failed = 0
         self._failures = 0
         self._version = ""  # where to watch from; empty means that a list comes first
@@ -163,12 +177,15 @@ class Reflector(Generic[T]):
 
     async def _follow_until_relist(self) -> None:
         """List if need be, and watch until the server ends it or it is time to list again."""
-        if self._version or self._streaming:
+        if self._version or self._streams():
             await self._watch(streaming_list=not self._version)
             return
         listing = await self._kube.list(self._kind, self._query)
         self._replace({key_of(item): item for item in listing.items}, listing.resource_version)
         await self._watch(streaming_list=False)
+
+    def _streams(self) -> bool:
+        return self._can_stream and (self.synced or self._settings.stream is Stream.ALWAYS)
 
     async def _watch(self, *, streaming_list: bool) -> None:
         watch = self._kube.watch(
@@ -245,11 +262,11 @@ class Reflector(Generic[T]):
         log.info("watch failed", kind=str(self._kind), error=str(error), failures=self._failures)
         if isinstance(error, Expired):
             self._version = ""
-        if listing and self._streaming:
+        if listing and self._streams():
             # Some servers refuse streaming lists, others begin one and fail in the middle of it.
             self._streams_failed += 1
             if isinstance(error, Invalid) or self._streams_failed >= _STREAM_TRIES:
-                self._streaming = False
+                self._can_stream = False
 
     def _wait_s(self, error: KubeError | None) -> float:
         wait_s = self._settings.backoff.wait_s(max(1, self._failures), self._ids.fraction())

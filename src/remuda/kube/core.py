@@ -136,6 +136,7 @@ class PodSpec(Part, frozen=True):
     service_account_name: str = ""
     automount_service_account_token: bool | UnsetType = UNSET
     runtime_class_name: Shared[str] = ""
+    scheduler_name: Shared[str] = ""
     node_selector: Shared[dict[str, str]] = {}
     affinity: Shared[Affinity | None] = None
     tolerations: Shared[tuple[Toleration, ...]] = ()

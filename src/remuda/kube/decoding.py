@@ -144,16 +144,25 @@ def _make_twin(type_: type, sharing: _Sharing) -> tuple[type, Callable[[Any], An
     wire = msgspec.defstruct(
         f"_{type_.__name__}", wire_fields, rename=names, kw_only=True, gc=False
     )
+    return wire, _builder(type_, converters)
 
-    def build(found: Any) -> Any:  # noqa: ANN401 - made at run time from ``type_``
-        return type_(
-            **{
-                name: getattr(found, name) if convert is None else convert(getattr(found, name))
-                for name, convert in converters
-            }
-        )
 
-    return wire, build
+def _builder(
+    type_: type, converters: list[tuple[str, Callable[[Any], Any] | None]]
+) -> Callable[[Any], Any]:
+    """
+    Write and compile ``lambda found: type_(a=found.a, b=convert_b(found.b), ...)``.
+
+    It runs for every object of every list and watch; a loop over the fields takes twice as long.
+    """
+    arguments = (
+        f"{name}=found.{name}" if convert is None else f"{name}=convert_{name}(found.{name})"
+        for name, convert in converters
+    )
+    names = {f"convert_{name}": convert for name, convert in converters}
+    source = f"lambda found: type_({', '.join(arguments)})"
+    built: Callable[[Any], Any] = eval(source, {"type_": type_, **names})  # noqa: S307 - field names of our own types
+    return built
 
 
 def _wire_default(field: FieldInfo, wire_type: Any) -> Any:  # noqa: ANN401 - as above
