@@ -29,6 +29,9 @@ R = TypeVar("R")
 WRITER: ContextVar[str] = ContextVar("writer", default="")
 """Whose call the outside world is carrying out right now. Checkers that watch a store read it."""
 
+LINK: ContextVar[Link | None] = ContextVar("link", default=None)
+"""The line of the process whose code is running: tells the last words of a dead one from a live one's."""
+
 CRASH_AFTER_S = 0.001
 """How long a process lives on after an answer that it dies of: long enough to have read it."""
 

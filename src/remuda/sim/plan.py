@@ -200,6 +200,8 @@ class Plan:
         self._spared = frozenset(spared)
         self._scripted: tuple[Scripted, ...] = ()
         self._matched: list[int] = []
+        self.write_calls = 0
+        """How many writes were tried, routine ones aside."""
         self.set_faults(CALM)
 
     def set_faults(self, faults: Faults) -> None:
@@ -215,6 +217,8 @@ class Plan:
         self._matched = [0] * len(self._scripted)
 
     def call(self, call: Call) -> CallPlan:
+        if call.writes and not call.routine:
+            self.write_calls += 1
         request_s, answer_s = self.latency_s(), self.latency_s()
         fault = self._script_of(call) if self._scripted else None
         if fault is None and call.resource not in self._spared:
