@@ -115,6 +115,8 @@ class _LabelParser:
                 raise ValueError("found '', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
+        if self._peek() == ",":
+            raise ValueError("found ',', expected: !, identifier, or 'end of string'")
         if self._peek() == "!":
             self._next()
             return Requirement(self._key(), Operator.ABSENT)
@@ -204,8 +206,9 @@ def check_label_key(key: str) -> None:
         )
     if not well_formed:
         raise ValueError(
-            f'unable to parse requirement: key: Invalid value: "{key}": name part must consist of alphanumeric '
-            "characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+            f'unable to parse requirement: <nil>: Invalid value: "{key}": name part must consist of alphanumeric '
+            "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or "
+            "'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
         )
 
 

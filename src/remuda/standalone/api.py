@@ -15,7 +15,14 @@ import msgspec
 
 from remuda.ports.wire import Request, Response
 from remuda.standalone import subresources
-from remuda.standalone.errors import StatusError, bad_request, unauthorized, unsupported_media_type
+from remuda.standalone.errors import (
+    Cause,
+    StatusError,
+    bad_request,
+    invalid,
+    unauthorized,
+    unsupported_media_type,
+)
 from remuda.standalone.lists import options_refused
 from remuda.standalone.requests import (
     MediaType,
@@ -334,8 +341,13 @@ def content_type_of(request: Request, response: Response) -> str:
     return "application/json"
 
 
+_ACROSS_NAMESPACES = frozenset({"list", "watch"})
+
+
 def _check_verb(target: Target, verb: str) -> None:
     if verb not in target.kind.verbs:
+        raise method_not_allowed()
+    if target.kind.namespaced and not target.namespace and verb not in _ACROSS_NAMESPACES:
         raise method_not_allowed()
 
 
@@ -364,15 +376,20 @@ def _body(request: Request, kind: str) -> Obj:
 
 def _write_options(query: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
-        dry_run=_dry_run(query.get("dryRun", "")),
+        dry_run=_dry_run(query.get("dryRun", ""), "CreateOptions"),
         field_validation=query.get("fieldValidation") or "Warn",
     )
 
 
-def _dry_run(value: str) -> bool:
+def _dry_run(value: str, kind: str) -> bool:
     if value not in {"", "All"}:
-        raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
+        message = f'Unsupported value: ["{value}"]: supported values: "All"'
+        raise _option_refused(kind, "dryRun", message)
     return value == "All"
+
+
+def _option_refused(kind: str, field: str, message: str) -> StatusError:
+    return invalid("meta.k8s.io", kind, "", [Cause(field, "FieldValueNotSupported", message)])
 
 
 def _delete_options(request: Request, query: Mapping[str, str]) -> Obj:
@@ -382,7 +399,7 @@ def _delete_options(request: Request, query: Mapping[str, str]) -> Obj:
     options: Obj = {
         "propagationPolicy": query.get("propagationPolicy"),
         "gracePeriodSeconds": number(query, "gracePeriodSeconds"),
-        "dryRun": ["All"] if _dry_run(query.get("dryRun", "")) else None,
+        "dryRun": ["All"] if _dry_run(query.get("dryRun", ""), "DeleteOptions") else None,
     }
     if "orphanDependents" in query:
         options["orphanDependents"] = flag(query, "orphanDependents")
@@ -395,10 +412,9 @@ def _cascade(options: Obj) -> str:
     if policy and orphan is not None:
         raise bad_request("orphanDependents and deletionPropagation cannot be both set")
     if policy not in {"", "Background", "Foreground", "Orphan"}:
-        raise bad_request(
-            f'propagationPolicy: Unsupported value: "{policy}": '
-            'supported values: "Foreground", "Background", "Orphan", "nil"'
-        )
+        supported = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+        message = f'Unsupported value: "{policy}": {supported}'
+        raise _option_refused("DeleteOptions", "propagationPolicy", message)
     if orphan is not None:
         return "Orphan" if orphan else "Background"
     return str(policy)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NAMESPACE_FINALIZER = "kubernetes"
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _SECRET_TYPE_DEFAULT = "Opaque"  # noqa: S105 - a type's name
 
 
@@ -73,7 +74,7 @@ def _new_node(node: Obj, _: Context) -> None:
 def _node_causes(node: Obj) -> Iterator[Cause]:
     seen: set[tuple[str, str]] = set()
     for at, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
-        where = f"spec.taints[{at}]"
+        where = f"metadata.taints[{at}]"  # the real server's words, though they are in the spec
         if not taint.get("key"):
             yield required(f"{where}.key")
         if taint.get("effect") not in {"NoSchedule", "PreferNoSchedule", "NoExecute"}:
@@ -111,6 +112,7 @@ def _secret(secret: Obj, _: Context) -> None:
         }
         secret["data"] = (secret.get("data") or {}) | plain
     secret.pop("stringData", None)
+    _drop_empty_data(secret)
     secret.setdefault("type", _SECRET_TYPE_DEFAULT)
     for key, value in (secret.get("data") or {}).items():
         try:
@@ -125,11 +127,13 @@ def _secret(secret: Obj, _: Context) -> None:
 def _changed_secret_causes(secret: Obj, old: Obj) -> Iterator[Cause]:
     if secret.get("type") != old.get("type"):
         yield invalid_value("type", str(secret.get("type", "")), "field is immutable")
-    yield from _immutable_causes(secret, old)
+    yield from _changed_data_causes(secret, old)
 
 
-def _immutable_causes(obj: Obj, old: Obj) -> Iterator[Cause]:
-    """Of Secrets and ConfigMaps that were declared immutable."""
+def _changed_data_causes(obj: Obj, old: Obj) -> Iterator[Cause]:
+    """Of Secrets and ConfigMaps, which may have been declared immutable."""
+    if obj.get("data") is not old.get("data"):
+        yield from _data_causes(obj)
     if not old.get("immutable"):
         return
     if not obj.get("immutable"):
@@ -139,6 +143,28 @@ def _immutable_causes(obj: Obj, old: Obj) -> Iterator[Cause]:
         if obj.get(key) != old.get(key):
             why = "field is immutable when `immutable` is set"
             yield Cause(key, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _config_map(config: Obj, _: Context) -> None:
+    _drop_empty_data(config)
+
+
+def _drop_empty_data(obj: Obj) -> None:
+    for key in ("data", "binaryData"):
+        if key in obj and not obj[key]:
+            del obj[key]
+
+
+def _data_causes(obj: Obj) -> Iterator[Cause]:
+    for field in ("data", "binaryData"):
+        for key in obj.get(field) or ():
+            if not _CONFIG_KEY.fullmatch(key):
+                yield invalid_value(
+                    f"{field}[{key}]",
+                    key,
+                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+                    "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+                )
 
 
 # --- Lease, Event, RuntimeClass ---------------------------------------------------------------------------------------
@@ -225,9 +251,15 @@ RULES: Mapping[KindKey, Rules] = {
     ("", "secrets"): Rules(
         prepare_create=_secret,
         prepare_update=lambda secret, _, context: _secret(secret, context),
+        create_causes=_data_causes,
         update_causes=_changed_secret_causes,
     ),
-    ("", "configmaps"): Rules(update_causes=_immutable_causes),
+    ("", "configmaps"): Rules(
+        prepare_create=_config_map,
+        prepare_update=lambda config, _, context: _config_map(config, context),
+        create_causes=_data_causes,
+        update_causes=_changed_data_causes,
+    ),
     ("", "events"): Rules(
         prepare_create=_event,
         prepare_update=lambda event, _, context: _event(event, context),

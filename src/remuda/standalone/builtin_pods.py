@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from remuda.standalone.errors import Cause, StatusError
+from remuda.kube.quantity import parse_quantity
+from remuda.model.errors import BadInput
+from remuda.standalone.errors import Cause, StatusError, bad_request
 from remuda.standalone.metadata import forbidden, invalid_value, label_fault, required, time_text
 
 if TYPE_CHECKING:
@@ -37,9 +39,9 @@ def prepare_create(pod: Obj, context: Context) -> None:
     default_spec(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
     name = pod["metadata"]["name"]
-    _admit_runtime_class(name, spec, context)
-    _admit_service_account(name, pod["metadata"]["namespace"], spec, context)
     _tolerate_node_faults(spec)
+    _admit_service_account(name, pod["metadata"]["namespace"], spec, context)
+    _admit_runtime_class(name, spec, context)
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
@@ -48,6 +50,7 @@ def prepare_update(pod: Obj, old: Obj, _: Context) -> None:
     if pod.get("spec") != old["spec"]:
         pod["spec"] = own(pod.get("spec") or {})
         default_spec(pod["spec"])
+        _tolerate_node_faults(pod["spec"])
 
 
 def own(tree: Any) -> Any:  # noqa: ANN401 - JSON
@@ -79,10 +82,7 @@ def _default_container(container: Obj) -> None:
     container.setdefault("terminationMessagePolicy", "File")
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = _pull_policy(str(container.get("image", "")))
-    resources = container.setdefault("resources", {})
-    limits = resources.get("limits") or {}
-    if limits:
-        resources["requests"] = limits | (resources.get("requests") or {})
+    _default_resources(container.setdefault("resources", {}))
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -92,6 +92,28 @@ def _default_container(container: Obj) -> None:
         field = (variable.get("valueFrom") or {}).get("fieldRef")
         if field:
             field.setdefault("apiVersion", "v1")
+
+
+def _default_resources(resources: Obj) -> None:
+    """Request what is limited, where the request is not said."""
+    for side in ("limits", "requests"):
+        if resources.get(side):
+            resources[side] = {name: _quantity(value) for name, value in resources[side].items()}
+    if resources.get("limits"):
+        resources["requests"] = resources["limits"] | (resources.get("requests") or {})
+
+
+def _quantity(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Spell a quantity as text (a manifest may have it as a number); 400 for what is none."""
+    try:
+        parse_quantity(value)
+    except BadInput as error:
+        pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        raise bad_request(
+            'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression '
+            f"'{pattern}'"
+        ) from error
+    return str(value)
 
 
 def _default_probe(probe: Obj) -> None:
@@ -303,21 +325,26 @@ def _container_causes(where: str, container: Obj) -> Iterator[Cause]:
         yield invalid_value(f"{where}.name", name, fault)
     if not container.get("image"):
         yield required(f"{where}.image")
-    requests = container["resources"].get("requests") or {}
-    limits = container["resources"].get("limits") or {}
-    for resource in (*limits, *(r for r in requests if r not in limits)):
-        if not _is_extended(resource):
-            continue
+    yield from _resource_causes(f"{where}.resources", container["resources"])
+
+
+def _resource_causes(where: str, resources: Obj) -> Iterator[Cause]:
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for resource, asked in requests.items():
+        extended = _is_extended(resource)
         if resource not in limits:
-            yield required(
-                f"{where}.resources.limits", "Limit must be set for non overcommitable resources"
-            )
-        elif str(requests.get(resource)) != str(limits[resource]):
-            yield invalid_value(
-                f"{where}.resources.requests",
-                str(requests.get(resource)),
-                f"must be equal to {resource} limit of {limits[resource]}",
-            )
+            if extended:
+                yield required(
+                    f"{where}.limits", "Limit must be set for non overcommitable resources"
+                )
+            continue
+        request, limit = parse_quantity(asked), parse_quantity(limits[resource])
+        if extended and request != limit:
+            why = f"must be equal to {resource} limit of {limits[resource]}"
+            yield invalid_value(f"{where}.requests", asked, why)
+        elif request > limit:
+            why = f"must be less than or equal to {resource} limit of {limits[resource]}"
+            yield invalid_value(f"{where}.requests", asked, why)
 
 
 def _is_extended(resource: str) -> bool:

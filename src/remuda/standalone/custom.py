@@ -157,9 +157,12 @@ class CustomKinds:
         schema = self._schemas[kind_key(kind)]
         kept = schema.prune(new)
         if field_validation == "Strict" and kept is not new and kept != new:
-            unknown = [f'unknown field "{path}"' for path in _lost(new, kept, "")]
+            unknown = ", ".join(f'unknown field "{path}"' for path in sorted(_lost(new, kept, "")))
             if unknown:
-                raise bad_request("strict decoding error: " + ", ".join(unknown))
+                raise bad_request(
+                    f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                    f"strict decoding error: {unknown}"
+                )
         full = schema.default(kept)
         causes = schema.validate(full, old)
         if subresource == "status":  # the rest is as it was, whatever newer rules may say of it

@@ -34,8 +34,9 @@ class StatusError(Exception):
             "metadata": self.list_meta,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details:
             body["details"] = {key: value for key, value in self.details.items() if value}
         return body | {"code": self.code}

@@ -147,7 +147,8 @@ def _read_token(token: str) -> tuple[int, str]:
         plain = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return int(plain["rv"]), str(plain["start"])
     except (ValueError, KeyError, TypeError) as error:
-        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+        why = "illegal base64 data at input byte 0"
+        raise bad_request(f"invalid continue token: continue key is not valid: {why}") from error
 
 
 def _expired_page(start: str) -> StatusError:

@@ -29,6 +29,7 @@ _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN_LENGTH_MAX, _LABEL_LENGTH_MAX, _NAME_PART_LENGTH_MAX = 253, 63, 63
 _ANNOTATIONS_SIZE_MAX = 256 * 1024
 _GENERATED_BASE_LENGTH_MAX = 58
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _ONLY_SERVER = ("managedFields", "selfLink")
 _OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 _KEPT = (
@@ -99,7 +100,7 @@ def generated_name(base: str, suffix: str) -> str:
 
 def stamp_new(meta: dict[str, Any], *, uid: str, now: datetime, generation: bool) -> None:
     """Write what a new object gets from the server, whatever the client sent."""
-    for key in _KEPT:
+    for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         meta.pop(key, None)
     tidy(meta)
     meta["uid"] = uid
@@ -128,7 +129,7 @@ def carry_over(meta: dict[str, Any], old: dict[str, Any]) -> None:
 def subdomain_fault(name: str) -> str | None:
     """Say why ``name`` is no DNS subdomain, as most names must be."""
     if len(name) > _SUBDOMAIN_LENGTH_MAX:
-        return f"must be no more than {_SUBDOMAIN_LENGTH_MAX} bytes"
+        return f"must be no more than {_SUBDOMAIN_LENGTH_MAX} characters"
     if _SUBDOMAIN.fullmatch(name):
         return None
     return (
@@ -140,8 +141,10 @@ def subdomain_fault(name: str) -> str | None:
 
 def label_fault(name: str) -> str | None:
     """Say why ``name`` is no DNS label, as a Namespace's must be."""
+    if "." in name:
+        return "must not contain dots"
     if len(name) > _LABEL_LENGTH_MAX:
-        return f"must be no more than {_LABEL_LENGTH_MAX} bytes"
+        return f"must be no more than {_LABEL_LENGTH_MAX} characters"
     if _DNS_LABEL.fullmatch(name):
         return None
     return (
@@ -163,13 +166,17 @@ def forbidden(field: str, why: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def causes_of(meta: dict[str, Any]) -> Iterator[Cause]:
-    """Check labels, annotations, finalizers and owners."""
+def causes_of(meta: dict[str, Any], *, core: bool) -> Iterator[Cause]:
+    """Check labels, annotations, finalizers and owners. ``core`` kinds take no finalizer of an unknown short name."""
     yield from _label_causes(meta.get("labels") or {})
     yield from _annotation_causes(meta.get("annotations") or {})
-    for finalizer in meta.get("finalizers") or ():
+    for at, finalizer in enumerate(meta.get("finalizers") or ()):
+        where = f"metadata.finalizers[{at}]"
         if fault := _qualified_fault(finalizer):
-            yield invalid_value("metadata.finalizers", finalizer, fault)
+            yield invalid_value(where, finalizer, fault)
+        elif core and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid_value(where, finalizer, why)
     yield from _owner_causes(meta.get("ownerReferences") or [])
 
 
@@ -224,14 +231,9 @@ def _qualified_fault(name: str) -> str | None:
 def _owner_causes(owners: list[dict[str, Any]]) -> Iterator[Cause]:
     for at, owner in enumerate(owners):
         where = f"metadata.ownerReferences[{at}]"
-        for key, label in (
-            ("apiVersion", "version"),
-            ("kind", "kind"),
-            ("name", "name"),
-            ("uid", "uid"),
-        ):
+        for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):
-                yield invalid_value(f"{where}.{key}", "", f"{label} must not be empty")
+                yield required(f"{where}.{key}", "must not be empty")
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         names = " and ".join(
@@ -245,7 +247,7 @@ def _owner_causes(owners: list[dict[str, Any]]) -> Iterator[Cause]:
         )
 
 
-def causes_of_update(meta: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
+def causes_of_update(meta: dict[str, Any], old: dict[str, Any], *, core: bool) -> Iterator[Cause]:
     """Check what may not change, and what changed."""
     if meta.get("uid") != old["uid"]:
         yield invalid_value("metadata.uid", str(meta.get("uid", "")), "field is immutable")
@@ -260,7 +262,7 @@ def causes_of_update(meta: dict[str, Any], old: dict[str, Any]) -> Iterator[Caus
                 f"found new finalizers []string{{{spelled}}}",
             )
     if any(meta.get(key) != old.get(key) for key in _OMITTED_WHEN_EMPTY):
-        yield from causes_of(meta)
+        yield from causes_of(meta, core=core)
 
 
 def marked_for_deletion(obj: Obj, *, at: str, grace_s: int) -> Obj:

@@ -25,6 +25,10 @@ _APPLY_REFUSED = (
     "server-side apply is not offered by this control plane: use client-side apply (kubectl apply without "
     "--server-side), a merge patch or a JSON patch"
 )
+_UNKNOWN_FORMAT = (
+    "the body of the request was in an unknown format - accepted media types include: "
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+)
 _JSON_PATCH_LENGTH_MAX = 10_000
 
 
@@ -43,30 +47,20 @@ def patched(old: Obj, body: bytes, content_type: str, *, strategic: ResourceKind
         case "application/apply-patch+yaml" | "application/apply-patch+cbor":
             raise unsupported_media_type(_APPLY_REFUSED)
         case _:
-            raise unsupported_media_type(_accepted(offers_strategic=strategic is not None))
+            raise unsupported_media_type(_UNKNOWN_FORMAT)
     if not isinstance(result, dict):
         raise bad_request("the patched object is not an object")
     return result
-
-
-def _accepted(*, offers_strategic: bool) -> str:
-    types = ["application/json-patch+json", "application/merge-patch+json"]
-    if offers_strategic:
-        types.append("application/strategic-merge-patch+json")
-    return (
-        "the body of the request was in an unknown format - accepted media types include: "
-        + ", ".join(types)
-    )
 
 
 def _object(body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         patch = _decode(body)
     except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from error
+        raise bad_request("invalid JSON patch") from error
     if not isinstance(patch, dict):
         raise bad_request(
-            "error decoding patch: json: cannot unmarshal it into Go value of type map[string]interface {}"
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         )
     return patch
 

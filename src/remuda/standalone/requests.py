@@ -50,6 +50,8 @@ def find_target(kinds: Kinds, path: str) -> Target:
         raise no_such_path()
     if subresource and subresource not in kind.subresources:
         raise no_such_path()
+    if name and kind.namespaced and not namespace:
+        raise no_such_path()
     return Target(kind, namespace, name, subresource)
 
 

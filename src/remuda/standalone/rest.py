@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _STALE = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
+_OTHER_NAMESPACE = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
 _GENERATE_TRIES = 8
 _PLAIN_RULES = Rules()
 _IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
@@ -154,7 +157,7 @@ class Rest:
         rules.prepare_create(new, self.context)
         causes = [*_name_causes(meta, rules), *rules.create_causes(new)]
         if not causes:
-            causes = [*meta_rules.causes_of(new["metadata"])]
+            causes = [*meta_rules.causes_of(new["metadata"], core=not kind.group)]
         if causes:
             raise invalid(kind.group, kind.kind, meta.get("name", ""), causes)
         if self.store.latest(kind, namespace, meta["name"]) is not None:
@@ -165,9 +168,7 @@ class Rest:
         """Put the request's namespace into the object; refuse another one."""
         given = meta.get("namespace") or ""
         if given and given != namespace:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise bad_request(_OTHER_NAMESPACE)
         if kind.namespaced:
             meta["namespace"] = namespace
         else:
@@ -234,20 +235,14 @@ class Rest:
         """Refuse a whole-object write that was made for another object, or that names no version where it must."""
         uid, name = meta.get("uid"), meta["name"]
         if uid and uid != old["metadata"]["uid"]:
-            raise conflict(
-                kind.group,
-                kind.plural,
-                name,
-                f"Precondition failed: UID in precondition: {uid}, "
-                f"UID in object meta: {old['metadata']['uid']}",
-            )
+            raise conflict(kind.group, kind.plural, name, _other_uid(kind, old, uid))
         if not meta.get("resourceVersion") and rules.needs_version_on_update:
             cause = Cause(
                 "metadata.resourceVersion",
                 "FieldValueInvalid",
                 "Invalid value: 0: must be specified for an update",
             )
-            raise invalid(kind.group, kind.kind, name, [cause])
+            raise invalid(kind.group, kind.plural, name, [cause])
 
     async def patch(  # noqa: PLR0913 - one per option of the API
         self,
@@ -287,7 +282,7 @@ class Rest:
         elif not subresource:
             rules.prepare_update(new, old, self.context)
         causes = [
-            *meta_rules.causes_of_update(new["metadata"], old_meta),
+            *meta_rules.causes_of_update(new["metadata"], old_meta, core=not kind.group),
             *rules.update_causes(new, old),
         ]
         if causes:
@@ -317,7 +312,8 @@ class Rest:
     ) -> Obj:
         """Keep a write to its own half: ``status`` writes leave the rest alone, other writes leave ``status`` alone."""
         if subresource == "finalize":
-            return old | {"metadata": new["metadata"], "spec": new.get("spec") or {}}
+            spec = {key: value for key, value in (new.get("spec") or {}).items() if value}
+            return old | {"metadata": dict(old["metadata"]), "spec": spec}
         if subresource == "status":
             meta = dict(old["metadata"]) if rules.status_keeps_metadata else new["metadata"]
             owners = old["metadata"].get("ownerReferences")
@@ -339,10 +335,8 @@ class Rest:
         pod = None if kind is None else self.store.latest(kind, namespace, name)
         if kind is None or pod is None:
             raise not_found("", "pods", name)
-        actual = pod["metadata"]["uid"]
-        if uid and uid != actual:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
-            raise conflict("", "pods", name, why)
+        if uid and uid != pod["metadata"]["uid"]:
+            raise conflict("", "pods", name, _other_uid(kind, pod, uid))
         if "deletionTimestamp" in pod["metadata"]:
             why = f"pod {name} is being deleted, cannot be assigned to a host"
             raise conflict("", "pods/binding", name, why)
@@ -375,26 +369,31 @@ class Rest:
         if kind_key(kind) == NAMESPACES and name in _IMMORTAL:
             raise forbidden_object(kind, name, "this namespace may not be deleted")
         if dry_run:
-            return obj
+            return self._ending(kind, obj, cascade, grace_s)[0]
         last = self._delete(kind, obj, cascade, grace_s)
         await self.store.settled()
         return last
 
     def _delete(self, kind: ResourceKind, obj: Obj, cascade: str, grace_s: int | None) -> Obj:
-        rules, now = self.rules(kind), self.clock.now()
-        if kind_key(kind) == NAMESPACES:
-            marked, ending = deletion.terminating_namespace(obj, now), False
-        else:
-            asked = deletion.with_cascade(obj, cascade)
-            marked, ending = deletion.mark(asked, rules, now, grace_s)
-        held = ending or bool(deletion.finalizers(kind, marked))
-        if marked is not obj and (held or rules.grace_period_s):
+        marked, held = self._ending(kind, obj, cascade, grace_s)
+        if marked is not obj and (held or self.rules(kind).grace_period_s):
             marked = self.store.put(kind, marked | {"metadata": dict(marked["metadata"])})
         if not held:
             return self._remove(kind, marked)
         if kind_key(kind) == CRDS:
             self._sweep(marked)
         return marked
+
+    def _ending(
+        self, kind: ResourceKind, obj: Obj, cascade: str, grace_s: int | None
+    ) -> tuple[Obj, bool]:
+        """Return the object marked for deletion, and whether something still holds it."""
+        if kind_key(kind) == NAMESPACES:
+            marked, ending = deletion.terminating_namespace(obj, self.clock.now()), False
+        else:
+            asked = deletion.with_cascade(obj, cascade)
+            marked, ending = deletion.mark(asked, self.rules(kind), self.clock.now(), grace_s)
+        return marked, ending or bool(deletion.finalizers(kind, marked))
 
     def _remove(self, kind: ResourceKind, obj: Obj) -> Obj:
         last = self.store.remove(kind, *_place_of(obj))
@@ -462,9 +461,31 @@ def forbidden_object(kind: ResourceKind, name: str, why: str, **details: Any) ->
     )
 
 
+def _other_uid(kind: ResourceKind, obj: Obj, uid: str) -> str:
+    """Say in the storage layer's words that a write was meant for another object of the same name."""
+    meta = obj["metadata"]
+    place = "/".join(
+        part for part in (kind.plural, meta.get("namespace", ""), meta["name"]) if part
+    )
+    key = f"/registry/{kind.group}/{place}" if kind.schema is not None else f"/registry/{place}"
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
+    )
+
+
 def _check_type(kind: ResourceKind, obj: Obj) -> None:
     """Refuse an object that says it is of another kind or version; one that says nothing is taken as it is."""
     said_kind, said_version = obj.get("kind"), obj.get("apiVersion")
+    if kind.schema is not None and not said_kind:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing"
+        )
+    if kind.schema is not None and said_version not in {None, "", kind.api_version}:
+        raise bad_request(
+            f"the API version in the data ({said_version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
     if said_kind not in {None, "", kind.kind} or said_version not in {None, "", kind.api_version}:
         raise bad_request(
             f'{said_kind} in version "{said_version}" cannot be handled as a {kind.kind}: '
@@ -478,14 +499,14 @@ def _check_place(kind: ResourceKind, namespace: str, name: str, meta: Obj) -> No
     given = meta.get("name") or ""
     if given != name:
         if not given:
-            raise bad_request("name must be provided")
+            raise bad_request(
+                f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )
         raise bad_request(
             f"the name of the object ({given}) does not match the name on the URL ({name})"
         )
     if (meta.get("namespace") or namespace) != namespace:
-        raise bad_request(
-            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the URL ({namespace})"
-        )
+        raise bad_request(_OTHER_NAMESPACE)
     if kind.namespaced:
         meta["namespace"] = namespace
 

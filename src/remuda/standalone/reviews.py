@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from remuda.standalone.errors import invalid, unauthorized
-from remuda.standalone.metadata import required, time_text
+from remuda.standalone.errors import bad_request, unauthorized
 from remuda.standalone.users import User
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Reviews:
         if kind.kind == "TokenReview":
             token = spec.get("token") or ""
             if not token:
-                raise invalid(kind.group, kind.kind, "", [required("spec.token")])
+                raise bad_request("token is required for TokenReview in authentication")
             status = self.tokens.review(token, list(spec.get("audiences") or ()), self.find)
         elif kind.kind == "SelfSubjectAccessReview":
             status = {
@@ -62,11 +61,10 @@ class Reviews:
             }
         else:
             return None
-        moment = time_text(self.rest.clock.now())
         return {
             "kind": kind.kind,
             "apiVersion": kind.api_version,
-            "metadata": {"creationTimestamp": moment},
+            "metadata": {},
             "spec": spec,
             "status": status,
         }

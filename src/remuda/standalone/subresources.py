@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from remuda.standalone.errors import Cause, bad_request, invalid, not_found
+from remuda.standalone.errors import Cause, StatusError, bad_request, invalid, not_found
 from remuda.standalone.metadata import required
 from remuda.standalone.patching import patched
 from remuda.standalone.rest import DEFAULT_WRITE, Rest, WriteOptions
@@ -58,11 +58,14 @@ def scale_of(kind: ResourceKind, obj: Obj) -> Obj:
     if kind.scale.label_selector:
         status["selector"] = _at(obj, kind.scale.label_selector) or ""
     replicas = _at(obj, kind.scale.spec_replicas)
+    if replicas is None:
+        why = f'the spec replicas field "{kind.scale.spec_replicas}" does not exist'
+        raise StatusError(500, "InternalError", f"Internal error occurred: {why}")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: meta[key] for key in kept if key in meta},
-        "spec": {} if replicas is None else {"replicas": replicas},
+        "spec": {"replicas": replicas},
         "status": status,
     }
 
