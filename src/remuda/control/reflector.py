@@ -181,11 +181,14 @@ class Reflector(Generic[T]):
             await self._watch(streaming_list=not self._version)
             return
         listing = await self._kube.list(self._kind, self._query)
+        if self._streams_failed >= _STREAM_TRIES:
+            self._can_stream = False  # it gives pages and no streams: remember that
         self._replace({key_of(item): item for item in listing.items}, listing.resource_version)
         await self._watch(streaming_list=False)
 
     def _streams(self) -> bool:
-        return self._can_stream and (self.synced or self._settings.stream is Stream.ALWAYS)
+        wanted = self.synced or self._settings.stream is Stream.ALWAYS
+        return wanted and self._can_stream and self._streams_failed < _STREAM_TRIES
 
     async def _watch(self, *, streaming_list: bool) -> None:
         watch = self._kube.watch(
@@ -258,15 +261,15 @@ class Reflector(Generic[T]):
     def _note(self, error: KubeError) -> None:
         """Draw the conclusions of a failure: where to go on, and whether to ask differently."""
         self._failures += 1
-        listing = not self._version
         log.info("watch failed", kind=str(self._kind), error=str(error), failures=self._failures)
-        if isinstance(error, Expired):
-            self._version = ""
-        if listing and self._streams():
-            # Some servers refuse streaming lists, others begin one and fail in the middle of it.
-            self._streams_failed += 1
-            if isinstance(error, Invalid) or self._streams_failed >= _STREAM_TRIES:
-                self._can_stream = False
+        if self._version:
+            self._version = "" if isinstance(error, Expired) else self._version
+        elif not self._streams():
+            self._streams_failed = 0  # pages failed as well: that says nothing about streams
+        elif isinstance(error, Invalid):
+            self._can_stream = False
+        else:
+            self._streams_failed += 1  # some servers begin a stream and fail in the middle of it
 
     def _wait_s(self, error: KubeError | None) -> float:
         wait_s = self._settings.backoff.wait_s(max(1, self._failures), self._ids.fraction())
