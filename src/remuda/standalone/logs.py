@@ -170,7 +170,7 @@ def log_url(node: Obj, pod: Obj, container: str, parameters: Mapping[str, str]) 
 
 
 async def _check(answer: aiohttp.ClientResponse, pod_name: str) -> None:
-    if answer.ok:
+    if answer.status == HTTPStatus.OK:
         return
     async with asyncio.timeout(ANSWER_TIMEOUT_S):
         said = (await answer.content.read(_ERROR_TEXT_MAX)).decode(errors="replace").strip()
