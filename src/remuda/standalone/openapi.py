@@ -1,8 +1,8 @@
 """
 The OpenAPI documents that kubectl reads: for ``explain``, and to learn that the server itself checks fields. Pure.
 
-Version 3 has an index and one document per group and version. Version 2, which only old clients read, has schemas and no
-paths. No document offers strategic merge patches: for built-in kinds kubectl knows its own merge keys, and better.
+Version 3 has an index and one document per group and version. Version 2, which only old clients read, has schemas
+and no paths. No document offers strategic merge patches: of built-in kinds kubectl knows the merge keys by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from remuda.standalone import openapi_schemas as schemas
 from remuda.standalone.discovery import SUBRESOURCES, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from remuda.standalone.kinds import Kinds, ResourceKind
     from remuda.standalone.objects import Obj
@@ -113,7 +113,7 @@ def _paths(kind: ResourceKind) -> Iterator[tuple[str, Obj]]:
 
 def _item(
     kind: ResourceKind,
-    methods: dict[str, tuple[str, ...]],
+    methods: Mapping[str, tuple[str, ...]],
     verbs: tuple[str, ...],
     parameters: list[Obj],
 ) -> Obj:

@@ -88,7 +88,7 @@ def gvk(kind: ResourceKind) -> Schema:
 
 
 def components(kinds: Iterable[ResourceKind], refs: str) -> dict[str, Schema]:
-    """Return the schemas of some kinds, of lists of them, and of what they share. ``refs`` is where references point."""
+    """Return the schemas of some kinds, of lists of them, and of what they share, with references below ``refs``."""
     found: dict[str, Schema] = {
         OBJECT_META: _object_meta(),
         LIST_META: _list_meta(),
