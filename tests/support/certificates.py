@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ class Authority:
 
 
 def service_account_key(file: Path) -> Path:
-    """Write a new RSA key, as kube-apiserver wants it for ServiceAccount tokens."""
-    file.write_bytes(_pem(rsa.generate_private_key(public_exponent=65537, key_size=2048)))
+    """Write a new key for ServiceAccount tokens."""
+    file.write_bytes(_pem(ec.generate_private_key(ec.SECP256R1())))
     return file
 
 
-def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,

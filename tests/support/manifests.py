@@ -82,7 +82,7 @@ def a_host(name: str, **spec: Any) -> Manifest:  # noqa: ANN401 - JSON
         "metadata": metadata(name),
         "spec": {
             "provider": {"static": {"address": "192.0.2.7"}},
-            "ssh": {"user": "admin", "keySecretRef": {"name": "key"}},
+            "ssh": {"user": "admin", "keySecretRef": {"name": "keys", "key": "id"}},
             "fleet": "barn",
             "role": "runner",
             **spec,

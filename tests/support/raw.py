@@ -96,7 +96,7 @@ class Raw:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    async def send(  # noqa: PLR0913 - one request is one call
+    async def send(
         self,
         method: str,
         path: str,

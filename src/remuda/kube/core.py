@@ -306,7 +306,8 @@ class Event(Resource, frozen=True):
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
     message: str = ""
-    type: str = "Normal"
+    type: str = ""
+    """``Normal`` or ``Warning``. The API server fills in nothing, so neither may be a default that is not written."""
     count: int = 0
     source: EventSource = EventSource()
     first_timestamp: datetime | None = None

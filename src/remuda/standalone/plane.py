@@ -24,7 +24,7 @@ from remuda.standalone.node_lifecycle import NodeLifecycle
 from remuda.standalone.pki import Pki, load_or_create, write_kubeconfig
 from remuda.standalone.rest import Rest
 from remuda.standalone.scheduler import Scheduler
-from remuda.standalone.store import Store
+from remuda.standalone.store import HISTORY_MAX, Store
 from remuda.standalone.tokens import ISSUER, Tokens, new_key
 
 if TYPE_CHECKING:
@@ -87,10 +87,15 @@ class ControlPlane:
 
     @staticmethod
     def durable(
-        data_dir: Path, clock: Clock, ids: Ids, *, health: HealthRules | None = None
+        data_dir: Path,
+        clock: Clock,
+        ids: Ids,
+        *,
+        health: HealthRules | None = None,
+        history_max: int = HISTORY_MAX,
     ) -> DurableControlPlane:
         """Make one that keeps everything in ``data_dir``. BadInput if the directory cannot be used."""
-        return DurableControlPlane(data_dir, clock, ids, health=health)
+        return DurableControlPlane(data_dir, clock, ids, health=health, history_max=history_max)
 
     def wire(self, bearer: str | None = None) -> LocalWire:
         """Return a way to talk to it without a network: as the administrator, or as whoever holds ``bearer``."""
@@ -118,13 +123,15 @@ class DurableControlPlane(ControlPlane):
         ids: Ids,
         *,
         health: HealthRules | None = None,
+        history_max: int = HISTORY_MAX,
     ) -> None:
         _refuse_foreign(data)
-        journal = Journal(data)  # first: it takes the lock that keeps others out of the directory
+        # First the journal: it takes the lock that keeps others out of the directory.
+        journal = Journal(data, history_max=history_max)
         try:
             self.pki: Pki = load_or_create(data / PKI_FOLDER, clock, ids)
             super().__init__(
-                Store(journal),
+                Store(journal, history_max=history_max),
                 clock,
                 ids,
                 token_key=self.pki.token_key,

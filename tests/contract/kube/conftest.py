@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from tests.support.backends import Backend, RealBackend, client
+from tests.support.backends import (
+    Backend,
+    RealBackend,
+    client,
+    http_backend,
+    memory_backend,
+)
 from tests.support.eventually import eventually
 from tests.support.raw import Raw
 from tests.support.space import Space
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from remuda.ports.kube import Kube
     from remuda.ports.wire import Wire
 
-BACKENDS = ("real",)
+BACKENDS = ("memory", "http", "real")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,8 +42,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=BACKENDS)
-async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    yield RealBackend(request.getfixturevalue("real_control_plane"))
+async def backend(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Backend]:
+    if request.param == "memory":
+        async with memory_backend() as memory:
+            yield memory
+    elif request.param == "http":
+        async with http_backend(tmp_path_factory.mktemp("control-plane")) as http:
+            yield http
+    else:
+        yield RealBackend(request.getfixturevalue("real_control_plane"))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -49,7 +64,7 @@ async def wire(backend: Backend) -> AsyncIterator[Wire]:
 
 @pytest.fixture(scope="session")
 def kube(wire: Wire) -> Kube:
-    """The port under test, as administrator."""
+    """Return the port under test, as administrator."""
     return client(wire)
 
 
@@ -65,7 +80,7 @@ def numbers() -> Iterator[int]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def space(raw: Raw, numbers: Iterator[int]) -> Space:
-    """A fresh namespace, ready for Pods: its default ServiceAccount is there."""
+    """Create a fresh namespace, ready for Pods: its default ServiceAccount is there."""
     fresh = Space(f"space-{next(numbers)}")
     (await raw.post("/api/v1/namespaces", {"metadata": {"name": fresh.name}})).ok()
     account = fresh.path("serviceaccounts", "default")

@@ -39,8 +39,10 @@ async def test_a_delete_with_another_uid_is_refused(kube: Kube, raw: Raw, space:
     assert answer.refusal == (
         409,
         "Conflict",
-        'Operation cannot be fulfilled on ConfigMap "mare": the UID in the precondition (other) does not match the '
-        f"UID in record ({mare.uid}). The object might have been deleted and then recreated",
+        (
+            'Operation cannot be fulfilled on ConfigMap "mare": the UID in the precondition (other) does not match the '
+            f"UID in record ({mare.uid}). The object might have been deleted and then recreated"
+        ),
     )
     assert await kube.get(CONFIG_MAP, "mare", namespace=space.name) == mare
 
@@ -62,9 +64,11 @@ async def test_a_delete_of_another_version_is_refused(kube: Kube, raw: Raw, spac
     assert answer.refusal == (
         409,
         "Conflict",
-        'Operation cannot be fulfilled on ConfigMap "mare": the ResourceVersion in the precondition '
-        f"({old.resource_version}) does not match the ResourceVersion in record ({new.resource_version}). "
-        "The object might have been modified",
+        (
+            'Operation cannot be fulfilled on ConfigMap "mare": the ResourceVersion in the precondition '
+            f"({old.resource_version}) does not match the ResourceVersion in record ({new.resource_version}). "
+            "The object might have been modified"
+        ),
     )
     assert await kube.get(CONFIG_MAP, "mare", namespace=space.name) == new
 
@@ -196,8 +200,10 @@ async def test_an_unknown_cascade_is_refused(raw: Raw, space: Space) -> None:
     assert answer.refusal == (
         422,
         "Invalid",
-        'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Sideways": supported '
-        'values: "Foreground", "Background", "Orphan", "nil"',
+        (
+            'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Sideways": supported '
+            'values: "Foreground", "Background", "Orphan", "nil"'
+        ),
     )
 
 

@@ -229,11 +229,11 @@ async def test_conditions_merge_by_type_in_a_strategic_patch(raw: Raw, space: Sp
     path = space.path("pods", "mare", "status")
 
     for condition in ("Ready", "remuda.dev/JobDelivered", "Ready"):
-        answer = await raw.strategic(
-            path, {"status": {"conditions": [{"type": condition, "status": "True"}]}}
-        )
+        patch = {"status": {"conditions": [{"type": condition, "status": "True"}]}}
+        (await raw.strategic(path, patch)).ok()
 
-    conditions = [c["type"] for c in answer.ok()["status"]["conditions"]]
+    pod = await raw.get(space.path("pods", "mare"))
+    conditions = [c["type"] for c in pod.ok()["status"]["conditions"]]
     assert sorted(conditions) == ["Ready", "remuda.dev/JobDelivered"]
 
 

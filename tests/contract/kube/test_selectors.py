@@ -183,7 +183,7 @@ async def test_pages_show_one_moment_while_writes_go_on(raw: Raw, space: Space) 
     pages: list[Json] = [(await raw.get(space.path("configmaps"), limit="3")).ok()]
     while token := pages[-1]["metadata"].get("continue"):
         turn = len(pages)
-        (await raw.delete(space.path("configmaps", f"m{9 - turn}"))).ok()
+        (await raw.delete(space.path("configmaps", f"m{10 - turn}"))).ok()
         (await raw.post(space.path("configmaps"), a_config_map(f"n{turn}"))).ok()
         (await raw.merge(space.path("configmaps", f"m{3 + turn}"), {"data": {"late": "1"}})).ok()
         page = await raw.get(space.path("configmaps"), limit="3", **{"continue": token})

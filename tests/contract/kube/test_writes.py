@@ -113,7 +113,7 @@ async def test_generated_names_differ_and_keep_their_prefix(raw: Raw, space: Spa
         ),
     ],
 )
-async def test_a_create_is_refused(  # noqa: PLR0913 - the table's columns
+async def test_a_create_is_refused(
     raw: Raw, space: Space, manifest: Json, code: int, reason: str, message: str
 ) -> None:
     answer = await raw.post(space.path("configmaps"), manifest)
@@ -307,8 +307,9 @@ async def test_a_json_patch_that_cannot_apply_is_invalid(
 
     answer = await raw.json_patch(space.path("configmaps", "mare"), operation)
 
+    assert answer.refusal[:2] == (422, "Invalid")
     message = "the server rejected our request due to an error in our request"
-    assert answer.refusal == (422, "Invalid", message)
+    assert answer.refusal[2].startswith(message), "and it may say which"
 
 
 async def test_json_patch_operations_apply_in_order(raw: Raw, space: Space) -> None:
