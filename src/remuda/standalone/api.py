@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from remuda.ports.wire import Request, Response
-from remuda.standalone import subresources
+from remuda.standalone import discovery, openapi, subresources
 from remuda.standalone.errors import (
     Cause,
     StatusError,
@@ -132,14 +132,12 @@ class ApiServer:
         """Say what is served: discovery, OpenAPI, version."""
         if request.method != "GET":
             raise no_such_path()
-        from remuda.standalone import discovery, openapi  # type: ignore[attr-defined]  # noqa: PLC0415
-
         found = discovery.answer(self.rest.kinds, request.path, request.accept)
         if found is None:
             found = openapi.answer(self.rest.kinds, request.path)
         if found is None:
             raise no_such_path()
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _read(self, target: Target, query: Mapping[str, str], shown_as: MediaType) -> Response:
         kind = target.kind

@@ -38,6 +38,14 @@ def prepare_create(pod: Obj, context: Context) -> None:
     spec = pod["spec"] = own(pod.get("spec") or {})
     default_spec(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        pod["status"]["conditions"] = [
+            _scheduled_condition(context, "False")
+            | {
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
     name = pod["metadata"]["name"]
     _tolerate_node_faults(spec)
     _admit_service_account(name, pod["metadata"]["namespace"], spec, context)
@@ -377,12 +385,25 @@ def update_causes(pod: Obj, old: Obj) -> Iterator[Cause]:
             "existing toleration can not be modified except its tolerationSeconds",
         )
         return
+    yield from _gate_causes(new_spec, old_spec)
     if _without_mutable(new_spec, old_spec) != _without_mutable(old_spec, old_spec):
         yield forbidden("spec", _MUTABLE_TEXT)
 
 
+def _gate_causes(spec: Obj, old: Obj) -> Iterator[Cause]:
+    """Gates are only ever opened."""
+    closed = [gate.get("name") for gate in old.get("schedulingGates") or ()]
+    for at, gate in enumerate(spec.get("schedulingGates") or ()):
+        if gate.get("name") not in closed:
+            why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden(f"spec.schedulingGates[{at}].name", why)
+
+
 def _without_mutable(spec: Obj, old: Obj) -> Obj:
-    kept = {k: v for k, v in spec.items() if k not in {"activeDeadlineSeconds", "tolerations"}}
+    mutable = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
+    if old.get("schedulingGates"):
+        mutable.add("nodeSelector")  # whoever holds the gate may still narrow where the Pod goes
+    kept = {k: v for k, v in spec.items() if k not in mutable}
     grace_s = old.get("terminationGracePeriodSeconds")
     if grace_s is not None and grace_s < 0 and kept.get("terminationGracePeriodSeconds") == 1:
         kept["terminationGracePeriodSeconds"] = grace_s
@@ -403,14 +424,18 @@ def grace_period_s(pod: Obj, asked_s: int | None) -> int:
     return 1 if period_s < 0 else int(period_s)
 
 
-def bound(pod: Obj, node: str, context: Context) -> Obj:
-    """Return the Pod assigned to a node, with the condition that says so."""
-    condition = {
+def _scheduled_condition(context: Context, status: str) -> Obj:
+    return {
         "type": "PodScheduled",
-        "status": "True",
+        "status": status,
         "lastProbeTime": None,
         "lastTransitionTime": time_text(context.clock.now()),
     }
+
+
+def bound(pod: Obj, node: str, context: Context) -> Obj:
+    """Return the Pod assigned to a node, with the condition that says so."""
+    condition = _scheduled_condition(context, "True")
     others = [c for c in pod["status"].get("conditions") or () if c.get("type") != "PodScheduled"]
     return pod | {
         "spec": pod["spec"] | {"nodeName": node},

@@ -104,6 +104,8 @@ BUILT_IN = (
                  categories=("api-extensions",), subresources=("status",)),
     ResourceKind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "tokenreview",
                  namespaced=False, verbs=("create",)),
+    ResourceKind("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview",
+                 namespaced=False, verbs=("create",)),
     ResourceKind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
                  "selfsubjectaccessreview", namespaced=False, verbs=("create",)),
 )  # fmt: skip

@@ -47,7 +47,10 @@ def patched(old: Obj, body: bytes, content_type: str, *, strategic: ResourceKind
         case "application/apply-patch+yaml" | "application/apply-patch+cbor":
             raise unsupported_media_type(_APPLY_REFUSED)
         case _:
-            raise unsupported_media_type(_UNKNOWN_FORMAT)
+            # The real server has another text for each of the two sorts of kinds.
+            raise unsupported_media_type(
+                _UNKNOWN_FORMAT if strategic is None else "415: Unsupported Media Type"
+            )
     if not isinstance(result, dict):
         raise bad_request("the patched object is not an object")
     return result
@@ -82,5 +85,6 @@ def _json_patched(old: Obj, body: bytes) -> Any:  # noqa: ANN401 - JSON
         raise StatusError(
             422,
             "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
+            "the server rejected our request due to an error in our request",
+            causes=[{"message": str(error)}],
         ) from error

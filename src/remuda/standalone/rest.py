@@ -340,6 +340,9 @@ class Rest:
         if "deletionTimestamp" in pod["metadata"]:
             why = f"pod {name} is being deleted, cannot be assigned to a host"
             raise conflict("", "pods/binding", name, why)
+        if pod["spec"].get("schedulingGates"):
+            why = f"pod {name} has non-empty .spec.schedulingGates"
+            raise conflict("", "pods/binding", name, why)
         if there := pod["spec"].get("nodeName"):
             why = f'pod {name} is already assigned to node "{there}"'
             raise conflict("", "pods/binding", name, why)

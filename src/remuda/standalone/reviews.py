@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.standalone.errors import bad_request, unauthorized
+from remuda.standalone.metadata import time_text
 from remuda.standalone.users import User
 
 if TYPE_CHECKING:
@@ -47,8 +48,15 @@ class Reviews:
         return self.tokens.request(namespace, name, body, self.find)
 
     def answer(self, kind: ResourceKind, body: Obj, user: User) -> Obj | None:
-        """Answer a TokenReview or a SelfSubjectAccessReview; None for kinds that are stored."""
+        """Answer a review; None for kinds that are stored."""
         spec = body.get("spec") or {}
+        if kind.kind == "SelfSubjectReview":
+            return {
+                "kind": kind.kind,
+                "apiVersion": kind.api_version,
+                "metadata": {"creationTimestamp": time_text(self.rest.clock.now())},
+                "status": {"userInfo": _user_info(user)},
+            }
         if kind.kind == "TokenReview":
             token = spec.get("token") or ""
             if not token:
@@ -68,3 +76,13 @@ class Reviews:
             "spec": spec,
             "status": status,
         }
+
+
+def _user_info(user: User) -> Obj:
+    info = {
+        "username": user.name,
+        "uid": user.uid,
+        "groups": list(user.groups),
+        "extra": user.extra,
+    }
+    return {key: value for key, value in info.items() if value}

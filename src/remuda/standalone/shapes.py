@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remuda.standalone import tables
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,12 +60,8 @@ class Shaper:
     def _table(
         self, kind: ResourceKind, objects: list[Obj], meta: Obj, query: Mapping[str, str]
     ) -> Obj:
-        from remuda.standalone import tables  # type: ignore[attr-defined]  # noqa: PLC0415
-
         include = query.get("includeObject") or "Metadata"
-        return tables.table(  # type: ignore[no-any-return]
-            kind, objects, self.clock.now(), list_meta=meta, include=include
-        )
+        return tables.table(kind, objects, self.clock.now(), list_meta=meta, include=include)
 
 
 def _partial(obj: Obj) -> Obj:

@@ -65,7 +65,7 @@ def scale_of(kind: ResourceKind, obj: Obj) -> Obj:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: meta[key] for key in kept if key in meta},
-        "spec": {"replicas": replicas},
+        "spec": {"replicas": replicas} if replicas else {},  # a Scale leaves its zero out
         "status": status,
     }
 
