@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from remuda.standalone.rest import Rest
     from remuda.standalone.store import Store, StoredEvent
 
-SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-system")
+SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 ACCOUNT = "default"
 
 _AT_ONCE_MAX = 64

@@ -360,7 +360,13 @@ async def test_a_node_is_not_judged_by_what_was_before_this_process_started(worl
 @scenario
 async def test_a_namespace_is_furnished_and_a_lost_account_comes_back(world: World) -> None:
     assert world.names("serviceaccounts") == ["default"]
-    assert world.names("namespaces") == ["ci", "default", "kube-node-lease", "kube-system"]
+    assert world.names("namespaces") == [
+        "ci",
+        "default",
+        "kube-node-lease",
+        "kube-public",
+        "kube-system",
+    ]
     await world.delete("serviceaccounts", "default")
     await asyncio.sleep(0.1)
     assert world.names("serviceaccounts") == ["default"]

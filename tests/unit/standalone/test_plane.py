@@ -42,9 +42,10 @@ def test_one_in_memory_is_furnished_before_anything_runs() -> None:
     async def main() -> list[str]:
         plane = ControlPlane.in_memory(SimClock(asyncio.get_running_loop()), SeededIds(1, "plane"))
         _, answer = await asked(plane.wire(), Request("GET", "/api/v1/serviceaccounts"))
-        return [f"{a['metadata']['namespace']}/{a['metadata']['name']}" for a in answer["items"]]
+        assert {account["metadata"]["name"] for account in answer["items"]} == {"default"}
+        return [account["metadata"]["namespace"] for account in answer["items"]]
 
-    assert run(main) == ["default/default", "kube-node-lease/default", "kube-system/default"]
+    assert run(main) == ["default", "kube-node-lease", "kube-public", "kube-system"]
 
 
 def test_a_stranger_is_refused_without_a_network_too() -> None:
