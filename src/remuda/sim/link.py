@@ -9,6 +9,7 @@ or dies meanwhile. A link must not know what it carries.
 from __future__ import annotations
 
 import asyncio
+import types
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -19,7 +20,7 @@ from remuda.sim.plan import Call, CallPlan, Fault
 from remuda.sim.trace import WHY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from remuda.sim.plan import Plan
     from remuda.sim.trace import Trace
@@ -90,6 +91,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self.network = Context()
         """Without an actor: pausing the actor does not pause the network."""
+        self.network.run(WRITER.set, self.actor)
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -111,20 +113,21 @@ class Link:
         if self.severed:
             raise spelling.reset(call)
         loop = self._loop
+        now = loop.time()
         plan = self.plan.call(call)
         exchange: _Exchange[R] = _Exchange(
             call,
             operation,
             spelling,
             plan,
-            loop.time() + timeout_s,
+            now + timeout_s,
             timeout_s,
             loop.create_future(),
             WHY.get(),
         )
         # Nothing is applied after the caller's deadline: the server is told the deadline and honours it.
-        arrives_in = timeout_s if plan.fault is Fault.HANG else min(plan.request_s, timeout_s)
-        loop.call_later(arrives_in, self._arrive, exchange, context=self.network)
+        arrives_in_s = timeout_s if plan.fault is Fault.HANG else min(plan.request_s, timeout_s)
+        loop.call_at(now + arrives_in_s, self._arrive, exchange, context=self.network)
         return await exchange.answer
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:  # noqa: ANN401 - a coroutine of any sort
@@ -136,6 +139,14 @@ class Link:
         task.add_done_callback(self._under_way.discard)
         return task
 
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do work of the network at once as far as it goes; most of it never waits, and needs no task."""
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return
+        self.spawn(_go_on(work, waits_for), name)
+
     def strike(self, call: Call, fault: Fault, outcome: str = "", why: str = "") -> None:
         """Record a fault, in the trace and in the count."""
         self.trace.faults[fault.value] += 1
@@ -145,7 +156,7 @@ class Link:
 
     def _arrive(self, exchange: _Exchange[R]) -> None:
         fault = exchange.plan.fault
-        if self.partition & Direction.REQUESTS:
+        if self.partition is not NO_DIRECTION and self.partition & Direction.REQUESTS:
             self._record(exchange, "partitioned")
             self._time_out(exchange)
         elif fault in _BEFORE:
@@ -153,7 +164,7 @@ class Link:
             self.strike(exchange.call, fault, why=exchange.why)
             self._fail_before(exchange, fault)
         else:
-            self.spawn(self._apply(exchange), exchange.call.verb)
+            self._start(self._apply(exchange), exchange.call.verb)
 
     def _fail_before(self, exchange: _Exchange[R], fault: Fault) -> None:
         if fault is Fault.CRASH_BEFORE:
@@ -171,7 +182,6 @@ class Link:
                 self._answer_later(exchange, refusal)
 
     async def _apply(self, exchange: _Exchange[R]) -> None:
-        WRITER.set(self.actor)
         try:
             answer = await exchange.operation()
         except Exception as error:  # noqa: BLE001 - whatever the other side raises is the caller's answer
@@ -205,7 +215,7 @@ class Link:
             self._loop.call_at(back, self._answer, exchange, answer, context=self.network)
 
     def _answer(self, exchange: _Exchange[R], answer: R) -> None:
-        if self.partition & Direction.ANSWERS:
+        if self.partition is not NO_DIRECTION and self.partition & Direction.ANSWERS:
             self._time_out(exchange)
         else:
             _settle(exchange.answer, answer)
@@ -220,6 +230,21 @@ class Link:
             self.trace.add(
                 self.actor, call.verb, call.object or call.resource, outcome, exchange.why
             )
+
+
+@types.coroutine
+def _go_on(work: Coroutine[Any, Any, None], waits_for: object) -> Generator[Any, Any, None]:
+    """Go on in a task with what was begun outside one, from the first thing it waits for."""
+    while True:
+        try:
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - handed on: a cancellation is the work's to see
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(sent)
+        except StopIteration:
+            return
 
 
 def _fail(waiting: asyncio.Future[R], error: Exception) -> None:

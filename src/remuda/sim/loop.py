@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import heapq
 import selectors
 import threading
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 from remuda.sim.stuck import waiting_tasks
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Coroutine, Generator, Iterator
     from contextvars import Context
 
@@ -31,6 +33,7 @@ ACTOR: ContextVar[str] = ContextVar("actor", default="")
 
 COLLECT_EVERY_STEPS = 50_000
 CLEAN_UP_STEPS_MAX = 100_000
+CANCELLED_MAX = 100
 
 REFUSED = {
     "connect_accepted_socket": "accept a connection",
@@ -91,48 +94,17 @@ class Limits:
     """Turns of the loop without any virtual time passing."""
 
 
-class _JumpingSelector(selectors.SelectSelector):
-    """Stands where a loop waits for the network, and moves virtual time on instead."""
+class _SealedSelector(selectors.SelectSelector):
+    """Stands where a loop waits for the network. It holds the loop's own wake-up pipe and refuses everything else."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0
-        self.steps = 0
-        self.sealed = False
-        self.limits = limits
-        self._steps_when_moved = 0
+        self.refuse: Callable[[str], NoReturn] | None = None
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:  # noqa: ANN401 - as inherited
-        # The loop's own wake-up pipe is registered while the loop is made; nothing else ever may be.
-        if self.sealed:
-            raise RealIo(refusal("wait for a file descriptor"))
+        if self.refuse is not None:
+            self.refuse("wait for a file descriptor")
         return super().register(fileobj, events, data)
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.steps += 1
-        if timeout is None:
-            raise Deadlock(f"stuck at {self.now:.6f} s: every task waits and no timer is set")
-        if timeout > 0:
-            self._move(timeout)
-        elif self.steps - self._steps_when_moved > self.limits.steps_at_one_instant_max:
-            raise Livelock(
-                f"stuck at {self.now:.6f} s: {self.limits.steps_at_one_instant_max} steps "
-                "and no time passed; tasks keep waking each other"
-            )
-        if self.steps % COLLECT_EVERY_STEPS == 0:
-            gc.collect(1)
-        return []
-
-    def _move(self, timeout: float) -> None:
-        self.now += timeout
-        self.moved()
-        if self.now > self.limits.until_s:
-            raise OutOfTime(f"still running after {self.limits.until_s:.0f} virtual seconds")
-        if self.steps > self.limits.steps_max:
-            raise OutOfTime(f"still running after {self.limits.steps_max} steps")
-
-    def moved(self) -> None:
-        self._steps_when_moved = self.steps
 
 
 class _NumberedTask(asyncio.Task[T]):
@@ -157,24 +129,107 @@ class _NumberedTask(asyncio.Task[T]):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """A deterministic loop. ``time()`` starts at 0 and counts virtual seconds."""
 
+    _ready: deque[asyncio.Handle]
+    """What is to be called in the next turn. asyncio's own, under its own name."""
+
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self._jumping = _JumpingSelector(self.limits)
-        self._thread = threading.get_ident()
-        self._task_count = 0
-        self._held: dict[str, list[asyncio.Handle]] = {}
+        self.steps = 0
+        """How many turns the loop has taken."""
         self.errors: list[str] = []
         """What nobody caught: reported when the run ends."""
-        super().__init__(self._jumping)
-        self._jumping.sealed = True
+        self._now = 0.0
+        self._still_until = self.limits.steps_at_one_instant_max
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._cancelled_count = 0
+        self._thread = threading.get_ident()
+        self._task_count = 0
+        self._collected = 0
+        self._held: dict[str, list[asyncio.Handle]] = {}
+        selector = _SealedSelector()
+        super().__init__(selector)
+        selector.refuse = self.refuse
         self.set_exception_handler(_note_error)
 
-    def time(self) -> float:
-        return self._jumping.now
+    # --- time ---------------------------------------------------------------------------------------------------
 
-    @property
-    def steps(self) -> int:
-        return self._jumping.steps
+    def time(self) -> float:
+        return self._now
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle._scheduled = True  # type: ignore[attr-defined] # noqa: SLF001 - so that it tells when it is cancelled
+        self._timer_count += 1
+        # The count makes timers of one instant fire in the order they were set.
+        heapq.heappush(self._timers, (when, self._timer_count, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
+        self._cancelled_count += 1
+        if self._cancelled_count > CANCELLED_MAX and self._cancelled_count > len(self._timers) // 2:
+            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_count = 0
+
+    def _run_once(self) -> None:
+        """Take one turn: what is ready now, or else what is due next, however far that is."""
+        self.steps += 1
+        ready, timers = self._ready, self._timers
+        if not ready:
+            self._jump()
+        while timers and timers[0][0] <= self._now:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined] # noqa: SLF001 - as asyncio has it
+            ready.append(timer)
+        if self.steps > self._still_until:
+            self._give_up()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:  # noqa: SLF001 - the method costs a call per turn
+                handle._run()  # noqa: SLF001 - what asyncio itself calls
+
+    def _jump(self) -> None:
+        """Go to the next timer: nothing can happen before it."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled_count -= 1
+        if not timers:
+            raise Deadlock(f"stuck at {self._now:.6f} s: every task waits and no timer is set")
+        if timers[0][0] > self._now:
+            self._now = timers[0][0]
+            self._still_until = self.steps + self.limits.steps_at_one_instant_max
+        if self._now > self.limits.until_s:
+            raise OutOfTime(f"still running after {self.limits.until_s:.0f} virtual seconds")
+        if self.steps > self.limits.steps_max:
+            raise OutOfTime(f"still running after {self.limits.steps_max} steps")
+        if self.steps // COLLECT_EVERY_STEPS > self._collected:
+            self._collected = self.steps // COLLECT_EVERY_STEPS
+            gc.collect(1)
+
+    def _give_up(self) -> NoReturn:
+        raise Livelock(
+            f"stuck at {self._now:.6f} s: {self.limits.steps_at_one_instant_max} steps "
+            "and no time passed; tasks keep waking each other"
+        )
+
+    def start_over(self) -> None:
+        """Forget how far the run has come, so that a stopped one can still be cleaned up."""
+        self.steps = 0
+        self._collected = 0
+        self._still_until = CLEAN_UP_STEPS_MAX
+        self.limits = Limits(until_s=self._now + self.limits.until_s)
+        for actor in list(self._held):
+            self.release(actor)
+
+    # --- tasks and turns ----------------------------------------------------------------------------------------
 
     def create_task(
         self,
@@ -193,14 +248,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        if not self._held:
-            return super().call_soon(callback, *args, context=context)
-        actor = ACTOR.get() if context is None else context.get(ACTOR, "")
-        held = self._held.get(actor)
-        if held is None:
-            return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
-        held.append(handle)
+        if self._held:
+            actor = ACTOR.get() if context is None else context.get(ACTOR, "")
+            self._held.get(actor, self._ready).append(handle)
+        else:
+            self._ready.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -220,20 +273,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def release(self, actor: str) -> None:
         """Let a held actor go on: all that was kept happens now, as after a long pause of a process."""
-        for handle in self._held.pop(actor, []):
-            if not handle.cancelled():
-                super().call_soon(handle._run)  # noqa: SLF001 - it carries its own context
+        self._ready.extend(self._held.pop(actor, ()))
 
     def is_held(self, actor: str) -> bool:
         return actor in self._held
-
-    def start_over(self) -> None:
-        """Forget how far the run has come, so that a stopped one can still be cleaned up."""
-        self._jumping.steps = 0
-        self._jumping.moved()
-        self._jumping.limits = Limits(until_s=self.time() + self.limits.until_s)
-        for actor in list(self._held):
-            self.release(actor)
 
     def refuse(self, what: str) -> NoReturn:
         """Refuse the real world, and remember it: a loop's edge may swallow the error, the run must not."""
