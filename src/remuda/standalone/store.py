@@ -148,6 +148,11 @@ class Store:
             found = self._tables[kind] = _Table(deque(maxlen=self._history_max))
         return found
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing is written down: a write then never waits."""
+        return self._journal is None
+
     # --- Reading: durable state only --------------------------------------------------------------------------------
 
     @property
