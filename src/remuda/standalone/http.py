@@ -18,8 +18,9 @@ import structlog
 from aiohttp import web
 
 from remuda.ports.wire import Request
+from remuda.standalone import protobuf
 from remuda.standalone.api import BODY_SIZE_MAX, content_type_of, is_stream
-from remuda.standalone.errors import StatusError, unauthorized
+from remuda.standalone.errors import StatusError, bad_request, unauthorized
 from remuda.standalone.store import encode
 from remuda.standalone.users import ANONYMOUS, User
 
@@ -150,12 +151,15 @@ class HttpFront:
         except web.HTTPRequestEntityTooLarge:
             text = f"Request entity too large: limit is {BODY_SIZE_MAX}"
             raise StatusError(413, "RequestEntityTooLarge", text) from None
+        content_type = http.headers.get("Content-Type", "application/json")
+        if content_type == protobuf.CONTENT_TYPE and body:
+            body, content_type = _as_json(body)
         return Request(
             method=http.method,
             path=url.raw_path,
             query=tuple(parse_qsl(raw_query, keep_blank_values=True)) if raw_query else (),
             body=body,
-            content_type=http.headers.get("Content-Type", "application/json"),
+            content_type=content_type,
             accept=http.headers.get("Accept", "application/json"),
         )
 
@@ -217,6 +221,17 @@ def _bounded_request(
     loop = asyncio.get_running_loop()
     return web.BaseRequest(
         message, payload, protocol, writer, task, loop, client_max_size=BODY_SIZE_MAX
+    )
+
+
+def _as_json(body: bytes) -> tuple[bytes, str]:
+    """Turn a protobuf body into JSON, and say what it is then; one that is not understood stays as it is."""
+    try:
+        decoded = protobuf.decode(body)
+    except ValueError as error:
+        raise bad_request(f"the body of the request cannot be decoded: {error}") from None
+    return (
+        (body, protobuf.CONTENT_TYPE) if decoded is None else (encode(decoded), "application/json")
     )
 
 
