@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remuda.standalone.kinds import Kinds, ResourceKind
     from remuda.standalone.objects import Obj
     from remuda.standalone.rules import Context
-    from remuda.standalone.store import Store
+    from remuda.standalone.store import Store, StoredEvent
 
 CRDS: KindKey = ("apiextensions.k8s.io", "customresourcedefinitions")
 CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -93,22 +93,29 @@ class CustomKinds:
         self._store, self._kinds, self._clock = store, kinds, clock
         self._schemas: dict[KindKey, StructuralSchema] = {}
         for crd in store.objects(_CrdKind()):
-            self.register(crd)
+            self._register(crd)
+        store.follow(_CrdKind(), self._note)  # after commit: what is not durable is not served
 
     def rules(self, _: ResourceKind) -> Rules:
         return _RULES
 
     # --- CRDs come and go -------------------------------------------------------------------------------------------
 
-    def register(self, crd: Obj) -> None:
+    def _note(self, event: StoredEvent) -> None:
+        if event.change == "DELETED":
+            self._forget(event.object)
+        elif event.previous is None or event.previous["spec"] != event.object["spec"]:
+            self._register(event.object)
+
+    def _register(self, crd: Obj) -> None:
         """Serve what a CRD defines, from now on."""
         kind = crds.kind_from_crd(crd)
         assert kind.schema is not None
-        self._schemas[kind_key(kind)] = StructuralSchema(kind.schema)
+        self._schemas[kind_key(kind)] = StructuralSchema(kind.schema, scale=kind.scale)
         self._kinds.remove(kind.group, kind.plural)
         self._kinds.add(kind)
 
-    def forget(self, crd: Obj) -> None:
+    def _forget(self, crd: Obj) -> None:
         """Stop serving what a CRD defined."""
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         self._kinds.remove(group, plural)
@@ -118,9 +125,12 @@ class CustomKinds:
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         return next((k for k in self._kinds if kind_key(k) == (group, plural)), None)
 
+    def crd_of(self, kind: ResourceKind) -> Obj | None:
+        return self._store.latest(_CrdKind(), "", f"{kind.plural}.{kind.group}")
+
     def ending_crd(self, kind: ResourceKind) -> Obj | None:
         """Return the CRD of a kind if it is being deleted."""
-        crd = self._store.latest(_CrdKind(), "", f"{kind.plural}.{kind.group}")
+        crd = self.crd_of(kind)
         return crd if crd is not None and "deletionTimestamp" in crd["metadata"] else None
 
     def selectable_fields(self, kind: ResourceKind) -> frozenset[str]:
@@ -146,14 +156,10 @@ class CustomKinds:
         subresource: str = "",
     ) -> Obj:
         """Return the object as its schema would have it, or refuse it."""
-        if old is None and self.ending_crd(kind) is not None:
-            raise StatusError(
-                405,
-                "MethodNotAllowed",
-                "create not allowed while custom resource definition is terminating",
-            )
-        if old is None and "status" in kind.subresources:
-            new.pop("status", None)
+        if old is None:
+            self._check_served(kind)
+            if "status" in kind.subresources:
+                new.pop("status", None)
         schema = self._schemas[kind_key(kind)]
         kept = schema.prune(new)
         if field_validation == "Strict" and kept is not new and kept != new:
@@ -172,6 +178,14 @@ class CustomKinds:
         if causes:
             raise invalid(kind.group, kind.kind, new["metadata"].get("name", ""), causes)
         return full
+
+    def _check_served(self, kind: ResourceKind) -> None:
+        """Refuse to create what nobody would delete again: its CRD is going, or gone."""
+        if self.crd_of(kind) is None:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        if self.ending_crd(kind) is not None:
+            why = "create not allowed while custom resource definition is terminating"
+            raise StatusError(405, "MethodNotAllowed", why)
 
 
 def _lost(before: Any, after: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - JSON

@@ -90,6 +90,10 @@ def _type(node: Node, value: Json, path: str) -> Iterator[Cause]:
         return
     wanted = "integer,string" if node.int_or_string else node.type
     found = _type_of(value)
+    if node.raw.get("format") and not isinstance(value, str | list):
+        # Where a format is set, the API server names formats instead of types, and knows two for values.
+        wanted = node.raw["format"]
+        found = {int: "int64", float: "float64"}.get(type(value), "")
     yield Cause(
         path,
         "FieldValueTypeInvalid",
@@ -174,12 +178,10 @@ def _number(node: Node, value: float, path: str) -> Iterator[Cause]:
     bounds = node.raw
     form = bounds.get("format", "")
     limit = _INTEGER_LIMITS.get(form)
-    if node.type == "integer" and isinstance(value, float) and not value.is_integer():
-        yield _nowhere(f"Checked value must be of type integer (default format) in {path}")
-        return
-    if limit is not None and not -limit <= value < limit:
-        yield _nowhere(f"Checked value must be of type integer with format {form} in {path}")
-        return
+    is_whole = isinstance(value, int) or value.is_integer()
+    if (node.type == "integer" and not is_whole) or (limit and not -limit <= value < limit):
+        named = f"with format {form}" if limit else "(default format)"
+        yield _nowhere(f"Checked value must be of type integer {named} in {path}")
     step, most, least = bounds.get("multipleOf"), bounds.get("maximum"), bounds.get("minimum")
     if step is not None and value % step != 0:
         yield _invalid(path, value, f"should be a multiple of {step}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.standalone import jsonpaths
 from remuda.standalone.errors import Cause
 from remuda.standalone.schema import nodes, shape
 from remuda.standalone.schema.checks import ABSENT, INVALID, check, check_unique, show
@@ -11,10 +12,16 @@ from remuda.standalone.schema.faults import SchemaFault
 from remuda.standalone.schema.rules import ask_rules
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remuda.standalone.kinds import ScalePaths
     from remuda.standalone.objects import Obj
 
 _OWN: Final = ("apiVersion", "kind", "metadata")
 """At the root these belong to the API server and are neither pruned nor defaulted."""
+
+_COUNT_MAX: Final = 2**31 - 1
+_GO_TYPES: Final[dict[type, str]] = {str: "string", bool: "bool", float: "float64"}
 
 _NOT_ASKED: Final = Cause(
     "<nil>",
@@ -29,7 +36,14 @@ _NOT_BLOCKING: Final = (INVALID, "FieldValueDuplicate")
 class StructuralSchema:
     """A compiled OpenAPI v3 schema of whole objects. Raises SchemaFault if it, or one of its rules, cannot be used."""
 
-    def __init__(self, schema: dict[str, Any], path: str = "openAPIV3Schema") -> None:
+    def __init__(
+        self,
+        schema: dict[str, Any],
+        path: str = "openAPIV3Schema",
+        *,
+        scale: ScalePaths | None = None,
+    ) -> None:
+        self._counts = () if scale is None else (scale.spec_replicas, scale.status_replicas)
         self._root = nodes.build(schema, path)
         _check_defaults(self._root, path)
 
@@ -45,6 +59,7 @@ class StructuralSchema:
         """Say what is wrong with an object; with ``old``, also with the change, and nothing of what did not change."""
         before = ABSENT if old is None else old
         found = [*check(self._root, obj, "", before)]
+        found += [cause for path in self._counts for cause in _check_count(path, obj)]
         # As the API server: one old duplicate anywhere excuses them all, or an object could not be mended in steps.
         if old is None or not any(check_unique(self._root, old, "")):
             found += check_unique(self._root, obj, "")
@@ -59,6 +74,22 @@ class StructuralSchema:
         rest = {key: value for key, value in obj.items() if key not in _OWN}
         changed = change(self._root, rest)
         return obj if changed is rest else own | changed
+
+
+def _check_count(path: str, obj: Obj) -> Iterator[Cause]:
+    """Check a number that the scale subresource shows. The API server names it by its JSONPath, dot and all."""
+    for value in jsonpaths.parse(path).find(obj):
+        if type(value) in _GO_TYPES:
+            shown = value if isinstance(value, str) else show(value)
+            why = f"{path} accessor error: {shown} is of the type {_GO_TYPES[type(value)]}, expected int64"
+            yield Cause(path, INVALID, f"Invalid value: 0: {why}")
+        elif not isinstance(value, int):
+            continue
+        elif value < 0:
+            yield Cause(path, INVALID, f"Invalid value: {value}: should be a non-negative integer")
+        elif value > _COUNT_MAX:
+            why = f"should be less than or equal to {_COUNT_MAX}"
+            yield Cause(path, INVALID, f"Invalid value: {value}: {why}")
 
 
 def _check_defaults(node: nodes.Node, path: str) -> None:

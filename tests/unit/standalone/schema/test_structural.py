@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.standalone.kinds import ScalePaths
 from remuda.standalone.schema import SchemaFault, StructuralSchema
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
@@ -162,6 +163,34 @@ def test_a_schema_that_cannot_be_kept_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("replicas", "messages"),
+    [
+        pytest.param(0, [], id="none"),
+        pytest.param(
+            -1, ["Invalid value: -1: should be a non-negative integer"], id="fewer than none"
+        ),
+        pytest.param(
+            2**31,
+            ["Invalid value: 2147483648: should be less than or equal to 2147483647"],
+            id="too many to count",
+        ),
+        pytest.param(
+            "x",
+            ["Invalid value: 0: .spec.n accessor error: x is of the type string, expected int64"],
+            id="no number at all",
+        ),
+    ],
+)
+def test_what_the_scale_subresource_shows_is_a_count(replicas: object, messages: list[str]) -> None:
+    spec = an_object(n={"type": "integer"})
+    schema = StructuralSchema(an_object(spec=spec), scale=ScalePaths(".spec.n", ".status.n"))
+
+    causes = schema.validate({"metadata": {}, "spec": {"n": replicas}})
+
+    assert [c.message for c in causes if c.field == ".spec.n"] == messages
+
+
+@pytest.mark.parametrize(
     "rule",
     [
         pytest.param("self.a > 1 || 'self.nope' == ''", id="a field named inside a string"),
@@ -207,6 +236,7 @@ def probes(spec: object) -> dict[str, Any]:
     return {"apiVersion": "test.dev/v1", "kind": "Probe", "metadata": {"name": "p"}, "spec": spec}
 
 
+@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS)
 def test_pruning_twice_is_pruning_once(spec: dict[str, Any]) -> None:
     once = PROBE.prune(probes(spec))
@@ -214,6 +244,7 @@ def test_pruning_twice_is_pruning_once(spec: dict[str, Any]) -> None:
     assert PROBE.prune(once) == once
 
 
+@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS)
 def test_defaulting_twice_is_defaulting_once(spec: dict[str, Any]) -> None:
     once = PROBE.default(PROBE.prune(probes(spec)))
@@ -221,6 +252,7 @@ def test_defaulting_twice_is_defaulting_once(spec: dict[str, Any]) -> None:
     assert PROBE.default(once) == once
 
 
+@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS, JSON)
 def test_any_object_gets_an_answer(spec: dict[str, Any], old: object) -> None:
     new = PROBE.default(PROBE.prune(probes(spec)))
@@ -229,6 +261,7 @@ def test_any_object_gets_an_answer(spec: dict[str, Any], old: object) -> None:
     PROBE.validate(new, PROBE.default(PROBE.prune(probes(old))))
 
 
+@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS)
 def test_what_does_not_change_is_never_refused(spec: dict[str, Any]) -> None:
     obj = PROBE.default(PROBE.prune(probes(spec)))
