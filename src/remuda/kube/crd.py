@@ -102,7 +102,7 @@ DEFINITIONS = (
 _CONDITION: Schema = {
     "type": "object",
     "description": "One statement about the object, with the reason for it.",
-    "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+    "required": ["type", "status", "reason", "lastTransitionTime"],
     "properties": {
         "type": {
             "type": "string",

@@ -6,12 +6,13 @@ Built-in kinds are shown with the fields that we use and stay open for others: t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import inspect
 
 from remuda.kube import core
-from remuda.kube.meta import ObjectMeta, Resource
+from remuda.kube.meta import ObjectMeta, Part, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -182,14 +183,21 @@ def _built_in(kind: ResourceKind) -> Schema:
     known = _TYPES.get((kind.group, kind.kind))
     if known is None:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **description}
-    return _schema(inspect.type_info(known.type)) | description
+    return _type_schema(known.type) | description
 
 
 def _object_meta() -> Schema:
-    schema = _schema(inspect.type_info(ObjectMeta))
-    for name, means in _METADATA_MEANS.items():
-        schema["properties"][name]["description"] = means
-    return schema | {"description": "What every object has."}
+    schema = _type_schema(ObjectMeta)
+    described = {
+        name: child | {"description": _METADATA_MEANS[name]}
+        for name, child in schema["properties"].items()
+    }
+    return schema | {"properties": described, "description": "What every object has."}
+
+
+@cache  # types do not change while we run, and looking into them takes milliseconds
+def _type_schema(of: type[Part]) -> Schema:
+    return _schema(inspect.type_info(of))
 
 
 def _schema(info: inspect.Type) -> Schema:
