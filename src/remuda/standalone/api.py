@@ -99,6 +99,8 @@ class ApiServer:
             return await self._answer(request, user)
         except StatusError as refusal:
             return refused(refusal)
+        except RecursionError:
+            return refused(bad_request("the request body is nested too deeply"))
 
     def _check(self, request: Request, user: User) -> None:
         if user.is_anonymous and request.path not in _PUBLIC:

@@ -31,7 +31,9 @@ class Target:
 
 def find_target(kinds: Kinds, path: str) -> Target:
     """Read a path such as ``/api/v1/namespaces/a/pods/b/status``; 404 if nothing is served there."""
-    parts = [unquote(part) for part in path.strip("/").split("/")]
+    parts = path.strip("/").split("/")
+    if "%" in path:
+        parts = [unquote(part) for part in parts]
     if parts[0] == "api" and len(parts) > _CORE_DEPTH:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > _GROUP_DEPTH:

@@ -131,8 +131,6 @@ class Rest:
         if dry_run or options.dry_run:
             return new
         stored = self.store.put(kind, new)
-        if kind_key(kind) == CRDS:
-            self.custom.register(stored)
         await self.store.settled()
         return stored
 
@@ -302,8 +300,6 @@ class Rest:
             self._remove(kind, old)
         else:
             new = self.store.put(kind, new)
-            if kind_key(kind) == CRDS:
-                self.custom.register(new)
         await self.store.settled()
         return new
 
@@ -400,9 +396,7 @@ class Rest:
 
     def _remove(self, kind: ResourceKind, obj: Obj) -> Obj:
         last = self.store.remove(kind, *_place_of(obj))
-        if kind_key(kind) == CRDS:
-            self.custom.forget(last)
-        elif kind.schema is not None:
+        if kind.schema is not None:
             self._finish_crd(kind)
         return last
 
@@ -411,17 +405,16 @@ class Rest:
         kind = self.custom.kind_of(crd)
         if kind is None:
             return
-        for obj in self.store.objects(kind):
-            latest = self.store.latest(kind, *_place_of(obj))
-            if latest is not None and "deletionTimestamp" not in latest["metadata"]:
-                self._delete(kind, latest, "", None)
+        for obj in self.store.latest_objects(kind):
+            if "deletionTimestamp" not in obj["metadata"]:
+                self._delete(kind, obj, "", None)
         self._finish_crd(kind)
 
     def _finish_crd(self, kind: ResourceKind) -> None:
         """Let a CRD go that waited for the last of its objects."""
         crd = self.custom.ending_crd(kind)
         crds = self.kinds.find(CRDS[0], "v1", CRDS[1])
-        if crd is None or crds is None or self.store.holds_any(kind):
+        if crd is None or crds is None or self.store.latest_objects(kind):
             return
         others = [f for f in crd["metadata"].get("finalizers") or () if f != CRD_FINALIZER]
         if others:
@@ -438,13 +431,11 @@ class Rest:
         dry_run: bool = False,
     ) -> tuple[Obj, ...]:
         """Delete all that match; return what was deleted."""
-        found = self.store.objects(selection.kind, selection.namespace)
+        found = self.store.latest_objects(selection.kind, selection.namespace)
         matching = tuple(obj for obj in found if selection.matches(obj))
         if not dry_run:
             for obj in matching:
-                latest = self.store.latest(selection.kind, *_place_of(obj))
-                if latest is not None:
-                    self._delete(selection.kind, latest, cascade, grace_s)
+                self._delete(selection.kind, obj, cascade, grace_s)
         await self.store.settled()
         return matching
 

@@ -224,13 +224,15 @@ class Store:
                 return accepted  # type: ignore[return-value]  # the default alone is a Store
         return self._table(key).objects.get(where)
 
-    def holds_any(self, kind: Keyed) -> bool:
-        """Tell whether a writer would still find any object of a kind."""
+    def latest_objects(self, kind: Keyed, namespace: str = "") -> list[Obj]:
+        """Return all objects of a kind that a writer must reckon with, durable or not."""
+        if not self._accepted:
+            return self.objects(kind, namespace)
         key = kind_key(kind)
-        accepted = {where: obj for (one, where), obj in self._accepted.items() if one == key}
-        if any(obj is not None for obj in accepted.values()):
-            return True
-        return any(where not in accepted for where in self._table(key).objects)
+        found: dict[str, Obj | None] = dict(self._table(key).objects)
+        found |= {where: obj for (one, where), obj in self._accepted.items() if one == key}
+        there = {where: obj for where, obj in found.items() if obj is not None}
+        return [there[where] for where in _in_namespace(sorted(there), namespace)]
 
     def put(self, kind: Keyed, obj: Obj) -> Obj:
         """Accept a new or changed object (its ``metadata`` must be the caller's own) and return it."""
@@ -276,10 +278,19 @@ class Store:
         table = self._table(event.kind)
         table.apply(event)
         self._revision = event.revision
-        for listener in table.listeners:
+        for listener in (*table.listeners, *self._listeners):
+            if self._journal is None:
+                listener(event)
+            else:
+                self._tell(listener, event)
+
+    def _tell(self, listener: Callable[[StoredEvent], None], event: StoredEvent) -> None:
+        """Call a listener whose fault must not keep the rest of a durable batch from being seen."""
+        try:
             listener(event)
-        for listener in self._listeners:
-            listener(event)
+        except Exception as fault:  # noqa: BLE001 - the edge of the store
+            context = {"message": "a listener of the store failed", "exception": fault}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     # --- Group commit: while one batch is being synced, the next gathers --------------------------------------------
 
