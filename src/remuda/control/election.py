@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_TRIES_PER_REIGN = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
@@ -230,10 +232,15 @@ class LeaderElector:
             wait_s = spread(self._settings.retry_s, self._ids.fraction())
             await self._clock.sleep(min(wait_s, left_s))
             try:
-                async with asyncio.timeout_at(self._leads_until):
+                async with asyncio.timeout_at(self._renew_until()):
                     await self._renew()
             except (KubeError, TimeoutError) as error:
                 log.warning("lease not renewed", lease=self._settings.name, error=str(error))
+
+    def _renew_until(self) -> float:
+        """Leave time for another try: a connection that died unseen swallows one, and the next opens a new one."""
+        one_try_s = self._settings.renew_deadline_s / _TRIES_PER_REIGN
+        return min(self._leads_until, self._clock.monotonic() + one_try_s)
 
     async def _renew(self) -> None:
         started = self._clock.monotonic()
