@@ -203,6 +203,49 @@ def test_a_rule_that_can_be_kept_is_taken(rule: str) -> None:
     StructuralSchema(ruled(rule))
 
 
+def test_true_is_not_an_unchanged_1() -> None:
+    schema = StructuralSchema(an_object(spec={"type": "integer"}))
+
+    causes = schema.validate({"metadata": {}, "spec": True}, {"metadata": {}, "spec": 1})
+
+    assert [cause.reason for cause in causes] == ["FieldValueTypeInvalid"]
+
+
+def test_a_value_that_does_not_change_answers_to_transition_rules_only() -> None:
+    rules = [
+        {"rule": "self > 5", "message": "small"},
+        {"rule": "self > oldSelf", "message": "not more"},
+    ]
+    schema = StructuralSchema(
+        an_object(spec={"type": "integer", "x-kubernetes-validations": rules})
+    )
+    one, two = ({"metadata": {}, "spec": n} for n in (1, 2))
+
+    assert [c.message for c in schema.validate(one, one)] == ["Invalid value: 1: not more"]
+    assert [c.message for c in schema.validate(two, one)] == ["Invalid value: 2: small"]
+
+
+@pytest.mark.parametrize(
+    ("name", "in_cel"),
+    [
+        pytest.param("namespace", "__namespace__", id="a reserved word"),
+        pytest.param("a-b", "a__dash__b", id="a dash"),
+        pytest.param("a.b/c", "a__dot__b__slash__c", id="a dot and a slash"),
+        pytest.param("a__b", "a__underscores__b", id="two underscores"),
+        pytest.param("plain_1", "plain_1", id="a plain name"),
+    ],
+)
+def test_rules_reach_fields_whose_names_cel_does_not_take(name: str, in_cel: str) -> None:
+    rules = [{"rule": f"self.{in_cel} > 5", "message": "small"}]
+    spec = an_object(**{name: {"type": "integer"}}) | {"x-kubernetes-validations": rules}
+    schema = StructuralSchema(an_object(spec=spec))
+
+    assert schema.validate({"metadata": {}, "spec": {name: 6}}) == ()
+    assert [c.message for c in schema.validate({"metadata": {}, "spec": {name: 5}})] == [
+        "Invalid value: small"
+    ]
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "fits"),
     [
