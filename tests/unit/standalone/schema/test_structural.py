@@ -219,7 +219,8 @@ def test_a_value_that_does_not_change_answers_to_transition_rules_only() -> None
     schema = StructuralSchema(
         an_object(spec={"type": "integer", "x-kubernetes-validations": rules})
     )
-    one, two = ({"metadata": {}, "spec": n} for n in (1, 2))
+    one: dict[str, Any] = {"metadata": {}, "spec": 1}
+    two: dict[str, Any] = {"metadata": {}, "spec": 2}
 
     assert [c.message for c in schema.validate(one, one)] == ["Invalid value: 1: not more"]
     assert [c.message for c in schema.validate(two, one)] == ["Invalid value: 2: small"]
