@@ -52,7 +52,7 @@ class FakeKube(Kube):
         self.faults: dict[str, list[KubeError | None]] = {}
         self.streams = True
         self.lose_events = False
-        self.silent = False
+        self.watched_since: list[str] = []
         self.delay_s = 0.0
         self._log: list[tuple[int, WatchEvent[Any]]] = []
         self._oldest = 0
@@ -62,6 +62,12 @@ class FakeKube(Kube):
     # --- What the test does ---------------------------------------------------------------------
 
     async def put(self, resource: Resource) -> None:
+        self.put_now(resource)
+        async with self._news:
+            self._news.notify_all()
+
+    def put_now(self, resource: Resource) -> None:
+        """Store, and tell only those watches that look by themselves."""
         self.version += 1
         metadata = msgspec.structs.replace(
             resource.metadata,
@@ -71,13 +77,15 @@ class FakeKube(Kube):
         stored = msgspec.structs.replace(resource, metadata=metadata)
         change = Change.MODIFIED if key_of(stored) in self.objects else Change.ADDED
         self.objects[key_of(stored)] = stored
-        await self._tell(change, stored)
+        self._log_event(change, stored)
 
     async def remove(self, key: Key) -> None:
         self.version += 1
         gone = self.objects.pop(key)
         metadata = msgspec.structs.replace(gone.metadata, resource_version=str(self.version))
-        await self._tell(Change.DELETED, msgspec.structs.replace(gone, metadata=metadata))
+        self._log_event(Change.DELETED, msgspec.structs.replace(gone, metadata=metadata))
+        async with self._news:
+            self._news.notify_all()
 
     async def cut(self) -> None:
         """End every open watch."""
@@ -90,11 +98,9 @@ class FakeKube(Kube):
         self._oldest = self.version + 1
         self._log.clear()
 
-    async def _tell(self, change: Change, resource: Resource) -> None:
+    def _log_event(self, change: Change, resource: Resource) -> None:
         if not self.lose_events:
             self._log.append((self.version, WatchEvent(change, resource)))
-        async with self._news:
-            self._news.notify_all()
 
     # --- What is asked --------------------------------------------------------------------------
 
@@ -123,6 +129,7 @@ class FakeKube(Kube):
     ) -> AsyncIterator[AsyncIterator[tuple[WatchEvent[T] | Bookmark, ...]]]:
         del kind, query
         verb = "stream" if streaming_list else "watch"
+        self.watched_since.append(since)
         await self._called(verb)
         if streaming_list and not self.streams:
             raise broken(Invalid, verb)
@@ -137,9 +144,13 @@ class FakeKube(Kube):
         if streaming_list:
             for item in tuple(self.objects.values()):
                 yield (WatchEvent(Change.ADDED, item),)
+            await asyncio.sleep(self.delay_s)
             if (waiting := self.faults.get("mid-stream")) and (fault := waiting.pop(0)):
                 raise fault
-            yield (Bookmark(str(since), initial_events_end=True),)
+            # A busy server sends the end of the list and the first news together.
+            news = tuple(event for version, event in self._log if version > since)
+            yield (Bookmark(str(since), initial_events_end=True), *news)
+            since = int(news[-1].object.resource_version) if news else since
         while cuts == self._cuts:
             if news := tuple(event for version, event in self._log if version > since):
                 since = int(news[-1].object.resource_version)

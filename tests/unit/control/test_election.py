@@ -247,8 +247,9 @@ def test_a_lease_that_was_deleted_is_given_up_and_campaigned_for_again() -> None
         async with campaigning(a):
             await asyncio.sleep(30)
             await kube.remove(LEASE_KEY)
-            await asyncio.sleep(10)
+            await asyncio.sleep(2.5)
             assert len(a.ended) == 1
+            await asyncio.sleep(10)
             assert a.elector.is_leader
 
     run(main)

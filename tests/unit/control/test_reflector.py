@@ -78,6 +78,20 @@ def test_what_is_there_and_what_comes_is_seen_and_told(stream: Stream) -> None:
     run(main)
 
 
+def test_news_that_comes_with_the_end_of_a_stream_is_not_lost() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        await kube.put(a_pod("a"))
+        kube.delay_s = 1.0
+        asyncio.get_running_loop().call_later(1.5, kube.put_now, a_pod("b"))
+        async with following(kube, ReflectorSettings(stream=Stream.ALWAYS)) as (reflector, told):
+            await asyncio.sleep(10)
+            assert names(reflector.all()) == ["a", "b"]
+            assert told == ["a", "b"]
+
+    run(main)
+
+
 def test_nothing_is_synced_before_the_first_list_is_complete() -> None:
     async def main() -> None:
         kube = FakeKube()
@@ -149,6 +163,7 @@ def test_a_reconnect_goes_on_where_the_watch_ended_without_a_list() -> None:
             assert names(reflector.all()) == ["a", "b"]
             assert told == ["a", "b"]
             assert kube.calls == ["list", "watch", "watch", "watch", "watch"]
+            assert kube.watched_since == ["0", "1", "1", "1"]
 
     run(main)
 
