@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.control_plane import NoBinaries, find_assets
-from tests.support.standalone import StandaloneProcess
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Kubectl = Callable[..., str]
+    from tests.support.kubectl import Kubectl
 
 NODE = """
 apiVersion: v1
@@ -34,29 +27,6 @@ spec:
 """
 ROOM = {"cpu": "8", "memory": "16Gi", "pods": "10", "remuda.dev/vm": "1"}
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}
-
-
-@pytest.fixture(scope="module")
-def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    try:
-        program = str(find_assets() / "kubectl")
-    except NoBinaries as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
-    plane = StandaloneProcess(tmp_path_factory.mktemp("control-plane"))
-    plane.start()
-
-    def run(*arguments: str, stdin: str = "", fails: bool = False) -> str:
-        command = [program, "--kubeconfig", str(plane.kubeconfig), *arguments]
-        answer = subprocess.run(  # noqa: S603 - our own kubectl
-            command, input=stdin, capture_output=True, text=True, check=False, timeout=60
-        )
-        assert (answer.returncode != 0) is fails, answer.stdout + answer.stderr
-        return answer.stdout + answer.stderr
-
-    yield run
-    plane.stop()
 
 
 @pytest.fixture(scope="module")
