@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 VIOLATIONS_MAX = 20
 """After so many the run ends: one broken guard can trip on every event, and the first is what counts."""
 
+QUIET_LOOK_S = 5.0
+"""How often to look whether what was reached is kept."""
+
 WORLD = "world"
 """The actor that the trace names for what nobody in the world did."""
 
@@ -152,7 +155,7 @@ class Checkers:
         now = asyncio.get_running_loop().time
         writes, calls, ends = self._writes, self._write_calls(), now() + quiet_s
         while now() < ends:
-            await asyncio.sleep(1)
+            await asyncio.sleep(QUIET_LOOK_S)
             if any(checker.look() for checker in liveness):
                 self._report_all(liveness, "reached, but not kept")
                 return

@@ -37,11 +37,16 @@ _REFUSALS = {
 
 
 class FaultyWire:
-    """A wire of one process to an API server. Implements ``remuda.ports.wire.Wire``."""
+    """
+    A wire of one process to an API server. Implements ``remuda.ports.wire.Wire``.
 
-    def __init__(self, inner: Wire, link: Link) -> None:
+    ``at_once``: the inner wire answers without waiting, as the in-memory control plane does (see ``Link.exchange``).
+    """
+
+    def __init__(self, inner: Wire, link: Link, *, at_once: bool = False) -> None:
         self._inner = inner
         self._link = link
+        self._at_once = at_once
         self._spelling = HttpSpelling()
 
     async def send(self, request: Request, *, timeout_s: float) -> Response:
@@ -53,6 +58,7 @@ class FaultyWire:
             lambda: self._inner.send(request, timeout_s=timeout_s),
             self._spelling,
             timeout_s,
+            at_once=self._at_once,
         )
 
     @asynccontextmanager

@@ -77,6 +77,7 @@ class _Exchange(Generic[R]):
     timeout_s: float
     answer: asyncio.Future[R]
     why: str
+    at_once: bool
 
 
 class Link:
@@ -108,8 +109,15 @@ class Link:
         operation: Callable[[], Awaitable[R]],
         spelling: Spelling[R],
         timeout_s: float,
+        *,
+        at_once: bool = False,
     ) -> R:
-        """Carry out one call on the other side of the line, as the plan has it."""
+        """
+        Carry out one call on the other side of the line, as the plan has it.
+
+        ``at_once`` says that the operation asks for no task of its own (as ``asyncio.timeout`` would) before it first
+        waits: it is then begun without one, which is much cheaper.
+        """
         if self.severed:
             raise spelling.reset(call)
         loop = self._loop
@@ -124,6 +132,7 @@ class Link:
             timeout_s,
             loop.create_future(),
             WHY.get(),
+            at_once,
         )
         # Nothing is applied after the caller's deadline: the server is told the deadline and honours it.
         arrives_in_s = timeout_s if plan.fault is Fault.HANG else min(plan.request_s, timeout_s)
@@ -139,8 +148,8 @@ class Link:
         task.add_done_callback(self._under_way.discard)
         return task
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do work of the network at once as far as it goes; most of it never waits, and needs no task."""
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do work of the network as far as it goes now; it gets a task only if it has to wait."""
         try:
             waits_for = work.send(None)
         except StopIteration:
@@ -163,8 +172,10 @@ class Link:
             assert fault is not None
             self.strike(exchange.call, fault, why=exchange.why)
             self._fail_before(exchange, fault)
+        elif exchange.at_once:
+            self._begin(self._apply(exchange), exchange.call.verb)
         else:
-            self._start(self._apply(exchange), exchange.call.verb)
+            self.spawn(self._apply(exchange), exchange.call.verb)
 
     def _fail_before(self, exchange: _Exchange[R], fault: Fault) -> None:
         if fault is Fault.CRASH_BEFORE:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from remuda.sim.checkers import Violation
-    from remuda.sim.plan import Scripted
+    from remuda.sim.plan import Faults, Scripted
     from remuda.sim.trace import TraceEvent
 
 CALM_MAX_S = 24 * 3600.0
@@ -34,6 +34,8 @@ class Options:
     """Guards that are switched off, to see that a checker notices."""
     scripted: tuple[Scripted, ...] = ()
     """Faults at exact points, instead of chance."""
+    faults: Faults | None = None
+    """Other rates than the scenario's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,7 +208,7 @@ class World:
         link = Link(
             actor.plan, self.trace, lambda: self.crash(actor.name, why="at a scripted point")
         )
-        wire = FaultyWire(self.plane.wire(), link)
+        wire = FaultyWire(self.plane.wire(), link, at_once=True)
         kube = KubeClient(wire, ClientSettings(call_timeout_s=10.0))
         ids = actor.ids.stream(f"life-{actor.life}")
         return Process(actor.name, actor.life, actor.clock, ids, link, wire, kube)

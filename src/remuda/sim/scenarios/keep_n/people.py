@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from remuda.sim.world import Process
 
 LOOK_S = 10.0
+LOOK_WHEN_OVER_S = 60.0
 
 
 class Owner:
@@ -101,7 +102,7 @@ class Rider:
                 await self._set_rider(horse, None, "the ride is over")
         idle = [horse for horse in horses.items if not horse.rider]
         if self._over.is_set() or not idle:
-            await process.clock.sleep(LOOK_S)
+            await process.clock.sleep(LOOK_WHEN_OVER_S if self._over.is_set() else LOOK_S)
             return
         horse = process.ids.random.choice(idle)
         await self._set_rider(horse, process.name, "it is idle")
