@@ -107,6 +107,33 @@ def test_the_same_thing_said_much_later_is_news() -> None:
     run(main)
 
 
+def test_what_is_said_over_and_over_stays_one_event() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        async with recording(kube) as recorder:
+            for _ in range(4):
+                recorder.record(POD, POD_A, "Waiting", "for a host")
+                await asyncio.sleep(500)
+        assert [event.count for event in written(kube)] == [4]
+
+    run(main)
+
+
+def test_a_long_silence_saves_up_no_more_than_a_burst() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        settings = EventSettings(component="test", burst=5, refill_s=60)
+        async with recording(kube, settings) as recorder:
+            recorder.record(POD, POD_A, "Flapping", "for the first time")
+            await asyncio.sleep(7200)
+            for number in range(20):
+                recorder.record(POD, POD_A, "Flapping", f"for the {number}th time")
+            await asyncio.sleep(1)
+        assert len(written(kube)) == 6
+
+    run(main)
+
+
 def test_an_event_that_the_server_has_expired_is_said_anew() -> None:
     async def main() -> None:
         kube = FakeKube()

@@ -62,12 +62,18 @@ class Connection:
     """Trust anyone. Only a kubeconfig that says so itself."""
 
     tls_server_name: str = ""
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)  # it may hold a password
     namespace: str = "default"
     """The namespace that a kubeconfig's context names."""
 
     def __post_init__(self) -> None:
         _check_url("The server address", self.server, ("http", "https"))
+        if "@" in urlsplit(self.server).netloc:
+            raise BadInput(
+                f"The server address {self.server.rpartition('@')[2]!r} cannot be used",
+                why="a user or password stands in it, and addresses are shown in errors",
+                fix="Use a token or a client certificate",
+            )
         if self.proxy_url:
             _check_url("The proxy address", self.proxy_url, ("http", "https"))
 

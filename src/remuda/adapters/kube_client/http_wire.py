@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import aiohttp
-from yarl import URL
 
 from remuda.model.errors import BadInput
 from remuda.ports.kube import Refused, TimedOut, Unavailable
@@ -96,7 +95,7 @@ class HttpWire:
         query = f"?{urlencode(request.query)}" if request.query else ""
         return await self._open_session().request(
             request.method,
-            URL(f"{self._base}{request.path}{query}", encoded=True),
+            f"{self._base}{request.path}{query}",
             data=request.body or None,
             headers=headers,
             ssl=self._tls_for(credential),

@@ -80,7 +80,8 @@ async def test_of_several_files_the_first_that_says_something_counts(tmp_path: P
         tmp_path, {"current-context": "here", "users": [{"name": "u", "user": {"token": "1"}}]}, "a"
     )
     second = written(tmp_path, a_config(**{"current-context": "nowhere"}), "b")
-    env = {"KUBECONFIG": f"{first}:{tmp_path / 'missing'}::{second}"}
+    third = written(tmp_path, with_cluster(server="https://elsewhere:1"), "c")
+    env = {"KUBECONFIG": f"{first}:{tmp_path / 'missing'}::{second}:{third}"}
 
     connection = load(env=env)
     assert connection.server == "https://10.0.0.1:6443"
@@ -271,7 +272,10 @@ async def test_secrets_show_in_no_repr(tmp_path: Path) -> None:
     assert SECRET not in repr(connection.credentials)
 
 
-def test_a_password_in_an_address_is_not_repeated() -> None:
+@pytest.mark.parametrize("scheme", ["ftp", "https"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(scheme: str) -> None:
     with pytest.raises(BadInput) as caught:
-        explicit(f"ftp://me:{SECRET}@host")
+        explicit(f"{scheme}://me:{SECRET}@host")
     assert SECRET not in str(caught.value)
+    proxied = Connection(server="https://host", proxy_url=f"http://me:{SECRET}@proxy:3128")
+    assert SECRET not in repr(proxied)
