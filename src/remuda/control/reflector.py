@@ -43,6 +43,7 @@ T = TypeVar("T", bound=Resource)
 
 _STREAM_TRIES = 2
 _SHORT_WATCH_S = 1.0
+_FAILURES_TO_WARN = 3
 
 
 class Stream(StrEnum):
@@ -261,7 +262,8 @@ class Reflector(Generic[T]):
     def _note(self, error: KubeError) -> None:
         """Draw the conclusions of a failure: where to go on, and whether to ask differently."""
         self._failures += 1
-        log.info("watch failed", kind=str(self._kind), error=str(error), failures=self._failures)
+        say = log.info if self._failures < _FAILURES_TO_WARN else log.warning
+        say("watch failed", kind=str(self._kind), error=str(error), failures=self._failures)
         if self._version:
             self._version = "" if isinstance(error, Expired) else self._version
         elif not self._streams():
