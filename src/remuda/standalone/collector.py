@@ -55,6 +55,9 @@ class Collector:
         self._suspects: set[Key] = set()
         self._unresolved: set[Key] = set()
         """Objects with an owner of a kind that is not served (yet)."""
+        self._by_place: dict[tuple[str, str], ResourceKind] = {}
+        self._by_name: dict[tuple[str, str], ResourceKind] = {}
+        """Kinds that were looked up, until the CRDs change."""
         self._bell = Bell()
 
     async def run(self) -> None:
@@ -96,6 +99,8 @@ class Collector:
         if event.kind == _CRDS:
             self._suspects |= self._unresolved
             self._unresolved.clear()
+            self._by_place.clear()
+            self._by_name.clear()
         if self._suspects:
             self._bell.ring()
 
@@ -127,10 +132,15 @@ class Collector:
                 del self._dependents[uid]
 
     def _suspect_owners(self, obj: Obj) -> None:
+        """Look at those owners that were waiting for this object to go."""
         for owner in _owners(obj):
-            kind = self._kinds.of_object(owner.api_version, owner.kind)
-            if kind is not None:
-                self._suspects.add(_owner_key(kind, obj, owner))
+            kind = self._owner_kind(owner)
+            if kind is None:
+                continue
+            key = _owner_key(kind, obj, owner)
+            found = self._store.get(kind, key.namespace, key.name)
+            if found is not None and _waits(found):
+                self._suspects.add(key)
 
     # --- What to do ---------------------------------------------------------------------------------------------------
 
@@ -170,11 +180,25 @@ class Collector:
         return None if obj is None else _thing(key, obj)
 
     def _kind(self, key: Key) -> ResourceKind | None:
-        kinds = (k for k in self._kinds if (k.group, k.plural) == (key.group, key.plural))
-        return next(kinds, None)
+        place = key.group, key.plural
+        if place not in self._by_place:
+            found = next((k for k in self._kinds if (k.group, k.plural) == place), None)
+            if found is None:
+                return None
+            self._by_place[place] = found
+        return self._by_place[place]
+
+    def _owner_kind(self, owner: Owner) -> ResourceKind | None:
+        named = owner.api_version, owner.kind
+        if named not in self._by_name:
+            found = self._kinds.of_object(*named)
+            if found is None:
+                return None
+            self._by_name[named] = found
+        return self._by_name[named]
 
     def _ownership(self, thing: Thing, owner: Owner) -> Ownership:
-        kind = self._kinds.of_object(owner.api_version, owner.kind)
+        kind = self._owner_kind(owner)
         if kind is None or (kind.namespaced and not thing.key.namespace):
             return (
                 Ownership.UNKNOWN

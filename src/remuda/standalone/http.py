@@ -146,8 +146,11 @@ class HttpFront:
     async def _read(self, http: web.BaseRequest) -> Request:
         url = http.rel_url
         raw_query = url.raw_query_string
+        body = b""
         try:
-            body = await http.read() if http.body_exists else b""
+            if http.body_exists:
+                async with asyncio.timeout(self._settings.request_timeout_s):
+                    body = await http.read()
         except web.HTTPRequestEntityTooLarge:
             text = f"Request entity too large: limit is {BODY_SIZE_MAX}"
             raise StatusError(413, "RequestEntityTooLarge", text) from None

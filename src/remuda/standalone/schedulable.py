@@ -7,6 +7,7 @@ A Pod that cannot be read is not guessed at; the error says what is wrong with i
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -91,23 +92,27 @@ def read_requests(pod: Obj) -> Amounts:
     return _requests(_spec(pod))
 
 
-def read_place(node: Obj, pods: Iterable[Mapping[str, int]]) -> Place:
-    """Read a Node, given the amounts that each of its Pods takes."""
+def read_place(node: Obj) -> Place:
+    """Read an empty Node. Raises BadInput if it makes no sense."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
-    used: Counter[str] = Counter()
-    count = 0
-    for amounts in pods:
-        used.update(amounts)
-        count += 1
     return Place(
         name=name_of(node),
         labels=node["metadata"].get("labels") or {},
         taints=_convert(spec.get("taints") or [], tuple[Taint, ...], "taints"),
         unschedulable=bool(spec.get("unschedulable")),
         allocatable=_amounts(status.get("allocatable") or {}),
-        used=used,
-        pod_count=count,
     )
+
+
+def filled(place: Place, pods: Iterable[Mapping[str, int]]) -> Place:
+    """Return a Node with the amounts that each of its Pods takes."""
+    used: Amounts = {}
+    count = 0
+    for amounts in pods:
+        count += 1
+        for name, amount in amounts.items():
+            used[name] = used.get(name, 0) + amount
+    return replace(place, used=used, pod_count=count)
 
 
 def _spec(pod: Obj) -> _PodSpec:

@@ -8,7 +8,6 @@ five minutes in any case.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -17,17 +16,15 @@ import msgspec
 from remuda.kube.times import micro_time
 from remuda.model.errors import BadInput
 from remuda.standalone.bell import Bell
-from remuda.standalone.decide.scheduling import Ask, Bind, Place, Wait, decide
+from remuda.standalone.decide.scheduling import Ask, Bind, Wait, decide
 from remuda.standalone.errors import StatusError
 from remuda.standalone.metadata import time_text
+from remuda.standalone.node_rooms import NodeRooms
 from remuda.standalone.objects import Obj, name_of, namespace_of, uid_of
 from remuda.standalone.schedulable import (
     SCHEDULER_NAME,
-    Amounts,
     is_over,
     read_ask,
-    read_place,
-    read_requests,
     waits_for_node,
 )
 
@@ -71,7 +68,7 @@ class Scheduler:
             _kind(rest, plural) for plural in ("pods", "nodes", "events")
         )
         self._tried: dict[str, _Tried] = {}
-        self._requests: dict[str, Amounts] = {}
+        self._rooms = NodeRooms()
         self._changes = 0
         self._bell = Bell()
 
@@ -81,6 +78,7 @@ class Scheduler:
             self._store.follow(self._nodes, self._note_node),
         )
         try:
+            self._rooms.read(self._store.objects(self._nodes), self._store.objects(self._pods))
             while True:
                 await self._bell.heard(await self._schedule())
         finally:
@@ -92,17 +90,23 @@ class Scheduler:
     def _note_pod(self, event: StoredEvent) -> None:
         pod, before = event.object, event.previous
         if event.change == "DELETED":
-            self._forget(pod)
+            self._tried.pop(uid_of(pod), None)
+            self._rooms.forget_pod(uid_of(pod))
             if pod["spec"].get("nodeName"):
                 self._helpful()
-        elif pod["spec"].get("nodeName"):
+            return
+        self._rooms.note_pod(pod)
+        if pod["spec"].get("nodeName"):
             if is_over(pod) and before is not None and not is_over(before):
                 self._helpful()
         elif before is None or before["spec"] != pod["spec"]:
             self._bell.ring()
 
     def _note_node(self, event: StoredEvent) -> None:
-        if event.previous is None or _offer(event.previous) != _offer(event.object):
+        if event.change == "DELETED":
+            self._rooms.forget_node(name_of(event.object))
+        elif event.previous is None or _offer(event.previous) != _offer(event.object):
+            self._rooms.note_node(event.object)
             self._helpful()
 
     def _helpful(self) -> None:
@@ -110,22 +114,17 @@ class Scheduler:
         if self._tried:
             self._bell.ring()
 
-    def _forget(self, pod: Obj) -> None:
-        self._tried.pop(uid_of(pod), None)
-        self._requests.pop(uid_of(pod), None)
-
     # --- One pass -----------------------------------------------------------------------------------------------------
 
     async def _schedule(self) -> float | None:
         """Try every Pod that is due; return in how many seconds the next one will be."""
-        pods = self._store.objects(self._pods)
-        waiting = [pod for pod in pods if waits_for_node(pod)]
+        waiting = [pod for pod in self._store.objects(self._pods) if waits_for_node(pod)]
         now = self._clock.monotonic()
         due = [pod for pod in waiting if self._due_at(pod, now) <= now]
         if due:
             changes = self._changes
             by_uid = {uid_of(pod): pod for pod in due}
-            for action in self._decide(due, pods):
+            for action in self._decide(due):
                 await self._apply(by_uid[action.ask.uid], action, changes)
         left = [uid_of(pod) for pod in waiting if uid_of(pod) in self._tried]
         self._tried = {uid: self._tried[uid] for uid in left}
@@ -141,7 +140,7 @@ class Scheduler:
             return now
         return tried.due_at(self._changes)
 
-    def _decide(self, due: list[Obj], pods: list[Obj]) -> list[Action]:
+    def _decide(self, due: list[Obj]) -> list[Action]:
         asks: list[Ask] = []
         actions: list[Action] = []
         for pod in due:
@@ -149,32 +148,7 @@ class Scheduler:
                 asks.append(read_ask(pod))
             except BadInput as error:
                 actions.append(Wait(_nameless_ask(pod), str(error)))
-        return [*actions, *decide(asks, self._places(pods))]
-
-    def _places(self, pods: list[Obj]) -> list[Place]:
-        on_node: dict[str, list[Amounts]] = defaultdict(list)
-        for pod in pods:
-            node = pod["spec"].get("nodeName")
-            if node and not is_over(pod):
-                on_node[node].append(self._requests_of(pod))
-        places = []
-        for node in self._store.objects(self._nodes):
-            try:
-                places.append(read_place(node, on_node[name_of(node)]))
-            except BadInput:
-                continue  # a Node that cannot be read takes nobody; its own status says what is wrong
-        return places
-
-    def _requests_of(self, pod: Obj) -> Amounts:
-        uid = uid_of(pod)
-        if uid not in self._requests:
-            try:
-                self._requests[uid] = read_requests(pod)
-            except BadInput:
-                self._requests[
-                    uid
-                ] = {}  # bound by hand, past this scheduler: it takes a Pod's place only
-        return self._requests[uid]
+        return [*actions, *decide(asks, self._rooms.places())]
 
     # --- Carrying it out ----------------------------------------------------------------------------------------------
 

@@ -217,6 +217,17 @@ async def test_a_request_that_takes_too_long_is_answered_all_the_same(tmp_path: 
         assert (answer.status, (await answer.json())["reason"]) == (504, "Timeout")
 
 
+async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    async def never_ending() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    async with served(tmp_path, request_timeout_s=0.2) as server, server.admin() as http:
+        async with asyncio.timeout(5):
+            answer = await http.post(CONFIGMAPS, data=never_ending())
+        assert answer.status == 504
+
+
 async def test_our_own_fault_is_answered_and_logged_without_the_token(tmp_path: Path) -> None:
     async with served(tmp_path) as server, server.admin() as http:
         server.front._api = BrokenServer()  # type: ignore[assignment] # noqa: SLF001 - a server with a bug

@@ -8,7 +8,13 @@ import pytest
 
 from remuda.kube.core import NodeSelectorTerm, SelectorRequirement, Taint, Toleration
 from remuda.model.errors import BadInput
-from remuda.standalone.schedulable import read_ask, read_place, read_requests, waits_for_node
+from remuda.standalone.schedulable import (
+    filled,
+    read_ask,
+    read_place,
+    read_requests,
+    waits_for_node,
+)
 
 VM = "remuda.dev/vm"
 
@@ -130,7 +136,7 @@ def test_a_place_is_read_with_what_its_pods_take() -> None:
         "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
         "status": {"allocatable": {"cpu": "8", "memory": "16Gi", VM: "2", "pods": "10"}},
     }
-    place = read_place(node, [{VM: 1, "cpu": 1000}, {VM: 1}])
+    place = filled(read_place(node), [{VM: 1, "cpu": 1000}, {VM: 1}])
     assert place.allocatable == {"cpu": 8000, "memory": 16 << 30, VM: 2, "pods": 10}
     assert place.used == {VM: 2, "cpu": 1000}
     assert place.pod_count == 2

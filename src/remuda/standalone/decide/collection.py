@@ -98,22 +98,31 @@ Action = Delete | KeepOwners | DropFinalizer
 def decide(
     thing: Thing, ownership: Mapping[str, Ownership], dependents: Iterable[Thing]
 ) -> tuple[Action, ...]:
-    """Return what to do, in order, about ``thing`` (its owners by UID, and the objects that name it as an owner)."""
-    in_order = sorted(dependents, key=lambda d: d.key)
+    """
+    Return what to do, in order, about ``thing``.
+
+    ``ownership`` tells of its owners by UID, ``dependents`` are the objects that name it as an owner: they are only
+    asked for when they matter, since there may be thousands.
+    """
     if thing.deleting:
-        return _finish_deletion(thing, in_order)
+        return _finish_deletion(thing, dependents)
     states = [ownership[owner.uid] for owner in thing.owners]
     if not states or Ownership.UNKNOWN in states:
         return ()
     if Ownership.LIVING in states:
         return _forget_the_gone(thing, ownership)
-    if Ownership.WAITING in states and in_order:
+    if Ownership.WAITING not in states:
+        return (Delete(thing, _wished_cascade(thing), why="all of its owners are gone"),)
+    if in_order := _sorted(dependents):
         return _delete_depth_first(thing, in_order)
-    why = "an owner waits for it" if Ownership.WAITING in states else "all of its owners are gone"
-    return (Delete(thing, _wished_cascade(thing), why),)
+    return (Delete(thing, _wished_cascade(thing), why="an owner waits for it"),)
 
 
-def _finish_deletion(thing: Thing, dependents: list[Thing]) -> tuple[Action, ...]:
+def _sorted(things: Iterable[Thing]) -> list[Thing]:
+    return sorted(things, key=lambda thing: thing.key)
+
+
+def _finish_deletion(thing: Thing, dependents: Iterable[Thing]) -> tuple[Action, ...]:
     if ORPHAN in thing.finalizers:
         cut = (
             KeepOwners(
@@ -121,7 +130,7 @@ def _finish_deletion(thing: Thing, dependents: list[Thing]) -> tuple[Action, ...
                 tuple(owner for owner in dependent.owners if owner.uid != thing.uid),
                 why="its owner was deleted and left it behind",
             )
-            for dependent in dependents
+            for dependent in _sorted(dependents)
         )
         return (*cut, DropFinalizer(thing, ORPHAN, why="its dependents are orphans now"))
     if FOREGROUND in thing.finalizers and not any(d.blocks(thing) for d in dependents):

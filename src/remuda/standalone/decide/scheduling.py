@@ -80,11 +80,14 @@ class _Room:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.used: Counter[str] = Counter(place.used)
+        self.used: Mapping[str, int] = place.used
         self.pod_count = place.pod_count
 
     def take(self, ask: Ask) -> None:
-        self.used.update(ask.requests)
+        used = dict(self.used)
+        for name, amount in ask.requests.items():
+            used[name] = used.get(name, 0) + amount
+        self.used = used
         self.pod_count += 1
 
 
@@ -120,7 +123,7 @@ def _against(ask: Ask, room: _Room, named: frozenset[str] | None) -> list[str]:
         return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
     if place.unschedulable and not _tolerates_key(ask, _UNSCHEDULABLE_TAINT, "NoSchedule"):
         return ["node(s) were unschedulable"]
-    if any(_keeps_out(taint) and not _tolerates(ask, taint) for taint in place.taints):
+    if place.taints and any(_keeps_out(t) and not _tolerates(ask, t) for t in place.taints):
         return ["node(s) had untolerated taint(s)"]
     if not _matches_affinity(ask, place):
         return ["node(s) didn't match Pod's node affinity/selector"]
@@ -171,8 +174,9 @@ def _tolerated_by(toleration: Toleration, key: str, value: str, effect: str) -> 
 
 
 def _matches_affinity(ask: Ask, place: Place) -> bool:
-    if any(place.labels.get(key) != value for key, value in ask.node_selector.items()):
-        return False
+    for key, value in ask.node_selector.items():
+        if place.labels.get(key) != value:
+            return False
     return ask.required is None or any(_matches_term(term, place) for term in ask.required)
 
 
@@ -212,25 +216,28 @@ def _compares(found: str, requirement: SelectorRequirement) -> bool:
 
 
 def _short_of(ask: Ask, room: _Room) -> list[str]:
-    place = room.place
-    short = ["Too many pods"] if room.pod_count + 1 > place.allocatable.get("pods", 0) else []
-    return short + [
-        f"Insufficient {name}"
-        for name, amount in sorted(ask.requests.items())
-        if amount > 0 and amount > place.allocatable.get(name, 0) - room.used[name]
-    ]
+    has, used = room.place.allocatable, room.used
+    short = ["Too many pods"] if room.pod_count + 1 > has.get("pods", 0) else []
+    for name, amount in ask.requests.items():
+        if amount > 0 and amount > has.get(name, 0) - used.get(name, 0):
+            short.append(f"Insufficient {name}")
+    return short
 
 
 # --- Scores: which of the Nodes that would do -------------------------------------------------------------------------
 
 
 def _best(ask: Ask, rooms: Sequence[_Room]) -> _Room:
+    if len(rooms) == 1:
+        return rooms[0]
     unwanted = [_unwanted(ask, room.place) for room in rooms]
-    liked = [_liked(ask, room.place) for room in rooms]
+    liked = [_liked(ask, room.place) for room in rooms] if ask.preferred else [0] * len(rooms)
+    worst, best = max(unwanted), max(liked)
+    weighed = sorted({"cpu", "memory", *ask.requests})
     scores = [
-        _TAINT_WEIGHT * (_SCORE_MAX - _share(bad, max(unwanted)))
-        + _AFFINITY_WEIGHT * _share(good, max(liked))
-        + _free_share(ask, room)
+        _TAINT_WEIGHT * (_SCORE_MAX - _share(bad, worst))
+        + _AFFINITY_WEIGHT * _share(good, best)
+        + _free_share(ask, room, weighed)
         for room, bad, good in zip(rooms, unwanted, liked, strict=True)
     ]
     # Of equals the first by name: the same world must always give the same answer.
@@ -242,6 +249,8 @@ def _share(value: int, highest: int) -> int:
 
 
 def _unwanted(ask: Ask, place: Place) -> int:
+    if not place.taints:
+        return 0
     return sum(t.effect == "PreferNoSchedule" and not _tolerates(ask, t) for t in place.taints)
 
 
@@ -249,11 +258,14 @@ def _liked(ask: Ask, place: Place) -> int:
     return sum(weight for weight, term in ask.preferred if _matches_term(term, place))
 
 
-def _free_share(ask: Ask, room: _Room) -> int:
+def _free_share(ask: Ask, room: _Room, resources: Sequence[str]) -> int:
     """Return how much would stay free, in percent, averaged over CPU, memory and what the Pod asks for."""
-    shares = [
-        max(0, capacity - room.used[name] - ask.requests.get(name, 0)) * _SCORE_MAX // capacity
-        for name in sorted({"cpu", "memory", *ask.requests})
-        if (capacity := room.place.allocatable.get(name, 0)) > 0
-    ]
-    return sum(shares) // len(shares) if shares else 0
+    has, used, asked = room.place.allocatable, room.used, ask.requests
+    total = count = 0
+    for name in resources:
+        capacity = has.get(name, 0)
+        if capacity > 0:
+            free = capacity - used.get(name, 0) - asked.get(name, 0)
+            total += max(0, free) * _SCORE_MAX // capacity
+            count += 1
+    return total // count if count else 0
