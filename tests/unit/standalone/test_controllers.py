@@ -245,6 +245,85 @@ async def test_one_living_owner_is_enough(world: World) -> None:
     assert [ref["name"] for ref in child["metadata"]["ownerReferences"]] == ["second"]
 
 
+@scenario
+async def test_an_owner_that_waits_goes_when_its_dependent_is_cut_loose(world: World) -> None:
+    owner = await world.create("configmaps", "owner")
+    held = owned_by(owner, blocks=True) | {"finalizers": ["remuda.dev/hold"]}
+    await world.create("configmaps", "child", metadata=held)
+    await world.delete("configmaps", "owner", cascade="Foreground")
+    await asyncio.sleep(0.1)
+    assert world.names("configmaps") == ["child", "owner"]
+    await world.patch("configmaps", "child", {"metadata": {"ownerReferences": None}})
+    await asyncio.sleep(0.1)
+    assert world.names("configmaps") == ["child"]
+
+
+def a_crd() -> dict[str, Any]:
+    names = {"plural": "herds", "singular": "herd", "kind": "Herd", "listKind": "HerdList"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    return {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+
+
+@scenario
+async def test_an_owner_of_an_unknown_kind_keeps_its_dependents_until_the_kind_is_known(
+    world: World,
+) -> None:
+    ref = {"apiVersion": "example.com/v1", "kind": "Herd", "name": "h", "uid": "gone"}
+    await world.create("configmaps", "child", metadata={"ownerReferences": [ref]})
+    await asyncio.sleep(60)
+    assert world.names("configmaps") == ["child"]
+    await world.create("customresourcedefinitions", "herds.example.com", spec=a_crd())
+    await asyncio.sleep(1)
+    assert world.names("configmaps") == []
+
+
+@scenario
+async def test_a_custom_resource_takes_its_dependents_along(world: World) -> None:
+    await world.create("customresourcedefinitions", "herds.example.com", spec=a_crd())
+    await asyncio.sleep(1)
+    herd = await world.create("herds", "h", apiVersion="example.com/v1", kind="Herd")
+    ref = owned_by(herd, "Herd")["ownerReferences"][0] | {"apiVersion": "example.com/v1"}
+    await world.create("configmaps", "child", metadata={"ownerReferences": [ref]})
+    await asyncio.sleep(1)
+    assert world.names("configmaps") == ["child"]
+    await world.delete("herds", "h")
+    await asyncio.sleep(1)
+    assert world.names("configmaps") == []
+
+
+class RefusingRest(Rest):
+    """Fails the first deletes, as a full disk would."""
+
+    refusals = 3
+
+    async def delete(self, *where: Any, **how: Any) -> Obj:  # noqa: ANN401 - as inherited
+        if self.refusals:
+            self.refusals -= 1
+            raise StatusError(500, "InternalError", "the disk is full")
+        return await super().delete(*where, **how)
+
+
+def test_a_delete_that_fails_is_tried_again() -> None:
+    async def main() -> None:
+        clock, ids = SimClock(asyncio.get_running_loop()), SeededIds(1, "plane")
+        store, kinds = Store(), Kinds(BUILT_IN)
+        rest = RefusingRest(store, kinds, clock, ids)
+        await Namespaces(rest, store, kinds).bootstrap()
+        world = World(store, rest, clock)
+        ghost = {"metadata": {"name": "ghost", "uid": "not-a-uid"}}
+        await world.create("configmaps", "child", "default", metadata=owned_by(ghost))
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(Collector(rest, store, kinds).run(), name="collector")
+            await asyncio.sleep(6)
+            assert world.names("configmaps", "default") == ["child"]
+            await asyncio.sleep(2)  # after 1, 2 and 4 seconds
+            task.cancel()
+        assert world.names("configmaps", "default") == []
+
+    run(main)
+
+
 # --- Scheduling -------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +364,18 @@ async def test_a_waiting_pod_is_not_written_again_while_nothing_changes(world: W
         await world.renew()
         await asyncio.sleep(30)
     assert world.get("pods", "a") is before
+
+
+@scenario
+async def test_the_same_reason_is_said_once_however_often_it_is_found(world: World) -> None:
+    await world.a_node(vms=0)
+    await world.a_pod("a")
+    for turn in range(5):
+        await asyncio.sleep(20)
+        await world.patch("nodes", "mini", {"metadata": {"labels": {"turn": str(turn)}}})
+        await world.heartbeat(vms=0)
+    reasons = [e["reason"] for e in world.store.objects(world.kind("events"), "ci")]
+    assert reasons == ["FailedScheduling"]
 
 
 @scenario
@@ -330,6 +421,22 @@ async def test_a_silent_node_becomes_unknown_and_its_pods_stay(world: World) -> 
     await world.heartbeat()
     await asyncio.sleep(1)
     assert (ready_of(world), taints_of(world)) == ("True", [])
+
+
+@scenario
+async def test_silence_is_counted_from_the_last_sign_of_life(world: World) -> None:
+    await world.a_node()
+    await asyncio.sleep(30)
+    await world.renew()
+    await asyncio.sleep(39)
+    assert ready_of(world) == "True"
+    await asyncio.sleep(2)
+    assert ready_of(world) == "Unknown"
+    await world.heartbeat()
+    await asyncio.sleep(30)
+    await world.heartbeat()
+    await asyncio.sleep(41)
+    assert ready_of(world) == "Unknown"
 
 
 @scenario
