@@ -142,7 +142,7 @@ def _line(what: str, ours: list[float], theirs: list[float]) -> str:
 
 
 def main() -> None:
-    with RealControlPlane() as plane:
+    with RealControlPlane(crds=()) as plane:
         for line in asyncio.run(measure(plane.access.kubeconfig)):
             print(line)
 
