@@ -60,7 +60,7 @@ class PodLogs:
     def __init__(self, rest: Rest, store: Store, certificate: Path, key: Path) -> None:
         self._store = store
         self._pods, self._nodes = (_kind(rest, plural) for plural in ("pods", "nodes"))
-        context = ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # see the module's text
         context.load_cert_chain(certificate, key)
