@@ -109,18 +109,20 @@ async def test_nothing_shows_before_it_is_durable(directory: Path) -> None:
     await store.close()
 
 
-async def test_writes_that_wait_for_the_disk_share_the_next_batch(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = Journal(directory)
-    sizes: list[int] = []
-    append = journal.append
+class CountingJournal(Journal):
+    """A journal that remembers how many writes each synchronisation carried."""
 
-    def counted(batch: list[StoredEvent]) -> None:
-        sizes.append(len(batch))
-        append(batch)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.sizes: list[int] = []
 
-    monkeypatch.setattr(journal, "append", counted)
+    def append(self, batch: list[StoredEvent]) -> None:
+        self.sizes.append(len(batch))
+        super().append(batch)
+
+
+async def test_writes_that_wait_for_the_disk_share_the_next_batch(directory: Path) -> None:
+    journal = CountingJournal(directory)
     store = Store(journal)
 
     async def write(name: str) -> None:
@@ -131,8 +133,8 @@ async def test_writes_that_wait_for_the_disk_share_the_next_batch(
         for at in range(100):
             group.create_task(write(f"c{at}"))
 
-    assert sum(sizes) == 100
-    assert len(sizes) < 20
+    assert sum(journal.sizes) == 100
+    assert len(journal.sizes) < 20
     await store.close()
 
 
