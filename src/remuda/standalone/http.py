@@ -67,10 +67,19 @@ class HttpFront:
     def __init__(
         self, api: ApiServer, pki: Pki, settings: HttpSettings, logs: PodLogs | None = None
     ) -> None:
-        self._api, self._pki, self._settings, self._logs = api, pki, settings, logs
+        self._api, self._settings, self._logs = api, settings, logs
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._tls.verify_mode = ssl.CERT_OPTIONAL  # whoever shows no certificate may show a token
+        self.use_certificates(pki)
         self._runner: web.ServerRunner | None = None
         self._open_ended: set[asyncio.Timeout] = set()
         self._stopping = False
+
+    def use_certificates(self, pki: Pki) -> None:
+        """Show these certificates, and trust those of this authority, from the next connection on."""
+        self._tls.load_cert_chain(pki.path("server.crt"), pki.path("server.key"))
+        self._tls.load_verify_locations(pki.path("ca.crt"))
 
     async def start(self) -> int:
         """Listen; return the port. OSError if the address cannot be had."""
@@ -87,7 +96,7 @@ class HttpFront:
             self._runner,
             self._settings.host,
             self._settings.port,
-            ssl_context=tls_context(self._pki),
+            ssl_context=self._tls,
         )
         try:
             await site.start()
@@ -252,13 +261,3 @@ def certificate_user(certificate: dict[str, Any]) -> User:
     groups = tuple(value for key, value in subject if key == "organizationName")
     name = next((value for key, value in subject if key == "commonName"), "")
     return User(name, groups=(*groups, "system:authenticated")) if name else ANONYMOUS
-
-
-def tls_context(pki: Pki) -> ssl.SSLContext:
-    """Make the server's TLS: our certificate, and client certificates of our own authority if any are shown."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(pki.path("server.crt"), pki.path("server.key"))
-    context.load_verify_locations(pki.path("ca.crt"))
-    context.verify_mode = ssl.CERT_OPTIONAL
-    return context

@@ -23,9 +23,9 @@ from remuda.standalone.objects import Obj, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
 
     from remuda.standalone.kinds import ResourceKind
+    from remuda.standalone.pki import Pki
     from remuda.standalone.rest import Rest
     from remuda.standalone.store import Store
 
@@ -57,15 +57,19 @@ class LogStream:
 class PodLogs:
     """Fetches logs from the agents. Close it at the end."""
 
-    def __init__(self, rest: Rest, store: Store, certificate: Path, key: Path) -> None:
+    def __init__(self, rest: Rest, store: Store, pki: Pki) -> None:
         self._store = store
         self._pods, self._nodes = (_kind(rest, plural) for plural in ("pods", "nodes"))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # see the module's text
-        context.load_cert_chain(certificate, key)
         self._tls = context
         self._session: aiohttp.ClientSession | None = None
+        self.use_certificates(pki)
+
+    def use_certificates(self, pki: Pki) -> None:
+        """Show this certificate from the next connection on."""
+        self._tls.load_cert_chain(pki.path("kubelet-client.crt"), pki.path("kubelet-client.key"))
 
     @asynccontextmanager
     async def open(

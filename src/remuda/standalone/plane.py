@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PKI_FOLDER = "pki"
 KUBECONFIG = "kubeconfig"
+CERTIFICATE_CHECK_S = 24 * 3600.0
 
 
 class PortTaken(RemudaError):
@@ -126,6 +127,7 @@ class DurableControlPlane(ControlPlane):
         history_max: int = HISTORY_MAX,
     ) -> None:
         _refuse_foreign(data)
+        self._clock, self._ids = clock, ids
         # First the journal: it takes the lock that keeps others out of the directory.
         journal = Journal(data, history_max=history_max)
         try:
@@ -148,21 +150,33 @@ class DurableControlPlane(ControlPlane):
     ) -> None:
         """Serve it over HTTPS and run the controllers, until cancelled. ``on_ready`` is told the address."""
         await self.bootstrap()
-        logs = PodLogs(
-            self.rest,
-            self.store,
-            self.pki.path("kubelet-client.crt"),
-            self.pki.path("kubelet-client.key"),
-        )
+        logs = PodLogs(self.rest, self.store, self.pki)
         front = HttpFront(self.api, self.pki, settings, logs)
         address = await _listen(front, settings)
         try:
             write_kubeconfig(self.kubeconfig, address, self.pki)
             on_ready(address)
-            await self.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.run(), name="control plane")
+                renewing = self._keep_certificates(address, (front, logs))
+                group.create_task(renewing, name="control plane: certificates")
         finally:
             await front.stop()
             await logs.close()
+
+    async def _keep_certificates(
+        self, address: str, users: tuple[HttpFront | PodLogs, ...]
+    ) -> None:
+        """Renew certificates while it runs: it may run for longer than they last."""
+        while True:
+            await self._clock.sleep(CERTIFICATE_CHECK_S)
+            found = load_or_create(self.pki.folder, self._clock, self._ids)
+            if found == self.pki:
+                continue
+            self.pki = found
+            write_kubeconfig(self.kubeconfig, address, found)
+            for user in users:
+                user.use_certificates(found)
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the data directory."""

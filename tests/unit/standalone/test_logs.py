@@ -167,9 +167,7 @@ async def fetched(
     if agent is None:
         await site.stop()
     await _furnish(plane, port)
-    logs = PodLogs(
-        plane.rest, plane.store, pki.path("kubelet-client.crt"), pki.path("kubelet-client.key")
-    )
+    logs = PodLogs(plane.rest, plane.store, pki)
     front = HttpFront(plane.api, pki, HttpSettings(port=0), logs)
     url = f"https://127.0.0.1:{await front.start()}/api/v1/namespaces/default/pods"
     client = aiohttp.ClientSession(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import ssl
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +18,12 @@ from remuda.sim.clock import SimClock
 from remuda.sim.ids import SeededIds
 from remuda.sim.loop import run
 from remuda.standalone.http import HttpSettings
-from remuda.standalone.plane import ControlPlane, DurableControlPlane, PortTaken
+from remuda.standalone.plane import (
+    CERTIFICATE_CHECK_S,
+    ControlPlane,
+    DurableControlPlane,
+    PortTaken,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +121,44 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
         durable(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+class HurryingClock(SystemClock):
+    """A clock on which three hundred days pass whenever somebody sleeps for a day."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds == CERTIFICATE_CHECK_S:
+            await asyncio.sleep(0.2)
+            self.ahead += timedelta(days=300)
+        else:
+            await asyncio.sleep(seconds)
+
+
+async def test_certificates_are_renewed_while_it_runs(tmp_path: Path) -> None:
+    plane = ControlPlane.durable(tmp_path, HurryingClock(), SystemIds())
+    first = plane.pki
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def shown() -> bytes:
+        host, port = (await address).removeprefix("https://").split(":")
+        pem = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+        return pem.encode()
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        task = group.create_task(plane.serve(HttpSettings(port=0), address.set_result), name="it")
+        assert (await shown()).split() == first.server.certificate.split()
+        while plane.pki == first:  # noqa: ASYNC110 - the passing of days has no event
+            await asyncio.sleep(0.05)
+        assert (await shown()).split() == plane.pki.server.certificate.split()
+        task.cancel()
+    assert base64.b64encode(plane.pki.admin.key).decode() in plane.kubeconfig.read_text()
+    await plane.close()
 
 
 async def test_a_taken_port_is_said_and_the_directory_let_go(tmp_path: Path) -> None:

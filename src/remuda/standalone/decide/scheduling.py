@@ -2,7 +2,8 @@
 Decide which Node each waiting Pod goes to, or say in the scheduler's words why it goes nowhere.
 
 Filters first (cordon, taints, node affinity, resources), then scores. Amounts are whole numbers: thousandths of a CPU,
-bytes, pieces. Nothing is ever evicted to make room: a started job is never killed. Pure.
+bytes, pieces. Nothing is ever evicted to make room: a started job is never killed. What our Pods do not use is not
+looked at: affinity between Pods, topology spread, host ports, volumes. Pure.
 """
 
 from __future__ import annotations
