@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from remuda.ports.kube import TimedOut
+from remuda.standalone.api import is_stream
 from remuda.standalone.errors import StatusError
 from remuda.standalone.streams import Stream, refused
 
@@ -28,7 +29,7 @@ class LocalWire:
     async def send(self, request: Request, *, timeout_s: float) -> Response:
         try:
             user = self._api.authenticate(self._bearer)
-            if self._api.rest.store.in_memory:
+            if self._api.rest.store.in_memory and not is_stream(request):
                 return await self._api.handle(request, user)  # never waits, so it needs no deadline
             async with asyncio.timeout(timeout_s):
                 return await self._api.handle(request, user)

@@ -319,11 +319,13 @@ class Store:
             if where in self._accepted and self._accepted[where] is newest:
                 del self._accepted[where]
             self._commit(event)
+        if self._queued:
+            self._begin()
+        else:  # who began to wait meanwhile waits for this batch: there is no other
+            waiters, self._waiters = [*waiters, *self._waiters], []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._queued:
-            self._begin()
 
     def _undo(self, waiters: list[asyncio.Future[None]], fault: str) -> None:
         """Forget a batch that could not be written, and those that were decided on top of it."""

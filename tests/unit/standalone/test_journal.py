@@ -121,6 +121,18 @@ class CountingJournal(Journal):
         super().append(batch)
 
 
+async def test_who_waits_while_the_last_batch_is_on_its_way_waits_for_that(directory: Path) -> None:
+    store = Store(Journal(directory))
+    store.put(CONFIG, config("a"))
+    await asyncio.sleep(0)  # the batch is with the disk, and nothing is queued behind it
+
+    async with asyncio.timeout(5):
+        await store.settled()
+
+    assert store.get(CONFIG, "herd", "a") is not None
+    await store.close()
+
+
 async def test_writes_that_wait_for_the_disk_share_the_next_batch(directory: Path) -> None:
     journal = CountingJournal(directory)
     store = Store(journal)
