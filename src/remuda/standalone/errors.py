@@ -49,12 +49,13 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
     )
 
 
-def already_exists(group: str, plural: str, name: str) -> StatusError:
+def already_exists(group: str, plural: str, name: str, *, ending: bool = False) -> StatusError:
     resource = f"{plural}.{group}" if group else plural
+    why = "object is being deleted: " if ending else ""
     return StatusError(
         409,
         "AlreadyExists",
-        f'{resource} "{name}" already exists',
+        f'{why}{resource} "{name}" already exists',
         name=name,
         group=group,
         kind=plural,

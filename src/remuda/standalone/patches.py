@@ -88,6 +88,9 @@ def _move(document: Any, source: tuple[str, ...], path: tuple[str, ...]) -> Any:
 
 
 def _test(document: Any, path: tuple[str, ...], value: Any) -> Any:  # noqa: ANN401 - JSON
+    holder = _find(document, path[:-1])
+    if path and isinstance(holder, dict) and path[-1] not in holder and value is None:
+        return document  # to the API server, an absent member is null
     if not _same(_find(document, path), value):
         raise PatchError(f"testing value /{'/'.join(path)} failed")
     return document
@@ -180,6 +183,8 @@ def _replace(document: Any, path: tuple[str, ...], value: Any) -> Any:  # noqa: 
     if not path:
         return value
     token, rest = path[0], path[1:]
+    if not rest and isinstance(document, dict):
+        return document | {token: value}  # the API server replaces an absent member too
     child = _child(document, token)
     return _with(document, token, _replace(child, rest, value))
 

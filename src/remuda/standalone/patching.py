@@ -32,25 +32,36 @@ _UNKNOWN_FORMAT = (
 _JSON_PATCH_LENGTH_MAX = 10_000
 
 
-def patched(old: Obj, body: bytes, content_type: str, *, strategic: ResourceKind | None) -> Obj:
-    """Return a new object. ``strategic`` is the kind if strategic merge patches are offered for it."""
+def check_content_type(content_type: str, *, strategic: bool) -> None:
+    """Refuse a sort of patch that is not offered; it is the first thing that a server looks at."""
     match content_type.partition(";")[0].strip():
-        case "application/merge-patch+json":
-            result = merge(old, _object(body))
-        case "application/json-patch+json":
-            result = _json_patched(old, body)
-        case "application/strategic-merge-patch+json" if strategic is not None:
-            try:
-                result = strategic_merge(old, _object(body), strategic)
-            except PatchError as error:
-                raise bad_request(str(error)) from error
+        case "application/merge-patch+json" | "application/json-patch+json":
+            return
+        case "application/strategic-merge-patch+json" if strategic:
+            return
         case "application/apply-patch+yaml" | "application/apply-patch+cbor":
             raise unsupported_media_type(_APPLY_REFUSED)
         case _:
             # The real server has another text for each of the two sorts of kinds.
             raise unsupported_media_type(
-                _UNKNOWN_FORMAT if strategic is None else "415: Unsupported Media Type"
+                "415: Unsupported Media Type" if strategic else _UNKNOWN_FORMAT
             )
+
+
+def patched(old: Obj, body: bytes, content_type: str, *, strategic: ResourceKind | None) -> Obj:
+    """Return a new object. ``strategic`` is the kind if strategic merge patches are offered for it."""
+    check_content_type(content_type, strategic=strategic is not None)
+    match content_type.partition(";")[0].strip():
+        case "application/merge-patch+json":
+            result = merge(old, _object(body))
+        case "application/json-patch+json":
+            result = _json_patched(old, body)
+        case _:
+            assert strategic is not None, "checked above"
+            try:
+                result = strategic_merge(old, _object(body), strategic)
+            except PatchError as error:
+                raise bad_request(str(error)) from error
     if not isinstance(result, dict):
         raise bad_request("the patched object is not an object")
     return result

@@ -15,6 +15,7 @@ from remuda.standalone import builtin_pods, deletion
 from remuda.standalone import metadata as meta_rules
 from remuda.standalone.builtin import RULES
 from remuda.standalone.custom import CRD_FINALIZER, CRDS, CustomKinds
+from remuda.standalone.decoding import decoded, decoded_change
 from remuda.standalone.errors import (
     Cause,
     StatusError,
@@ -25,7 +26,7 @@ from remuda.standalone.errors import (
     not_found,
 )
 from remuda.standalone.lists import ListOptions, list_objects
-from remuda.standalone.patching import patched
+from remuda.standalone.patching import check_content_type, patched
 from remuda.standalone.rules import Context, Rules
 from remuda.standalone.store import kind_key
 from remuda.standalone.watch import Selection
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _STALE = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
+_UNCONDITIONAL = (None, "", "0")
+"""Versions that mean "whatever is there"."""
 _OTHER_NAMESPACE = (
     "the namespace of the provided object does not match the namespace sent on the request"
 )
@@ -139,6 +142,7 @@ class Rest:
     ) -> Obj:
         """Return the object as it would be stored, or refuse it."""
         _check_type(kind, obj)
+        obj = decoded(kind, obj)
         meta = dict(obj.get("metadata") or {})
         meta_rules.check_shape(kind, meta)
         new = obj | {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
@@ -153,13 +157,13 @@ class Rest:
         if kind.schema is not None:
             new = self.custom.admit(kind, new, None, options.field_validation)
         rules.prepare_create(new, self.context)
-        causes = [*_name_causes(meta, rules), *rules.create_causes(new)]
-        if not causes:
-            causes = [*meta_rules.causes_of(new["metadata"], core=not kind.group)]
+        causes = _create_causes(kind, new, rules)
         if causes:
             raise invalid(kind.group, kind.kind, meta.get("name", ""), causes)
-        if self.store.latest(kind, namespace, meta["name"]) is not None:
-            raise already_exists(kind.group, kind.plural, meta["name"])
+        there = self.store.latest(kind, namespace, meta["name"])
+        if there is not None:
+            ending = "deletionTimestamp" in there["metadata"]
+            raise already_exists(kind.group, kind.plural, meta["name"], ending=ending)
         return new
 
     def _place(self, kind: ResourceKind, namespace: str, meta: Obj) -> None:
@@ -216,6 +220,7 @@ class Rest:
         options: WriteOptions = DEFAULT_WRITE,
     ) -> Obj:
         _check_type(kind, obj)
+        obj = decoded(kind, obj)
         old = self.store.latest(kind, namespace, name)
         rules = self.rules(kind)
         if old is None:
@@ -253,11 +258,12 @@ class Rest:
         subresource: str = "",
         options: WriteOptions = DEFAULT_WRITE,
     ) -> Obj:
+        strategic = kind if self.rules(kind).strategic_patches else None
+        check_content_type(content_type, strategic=strategic is not None)
         old = self.store.latest(kind, namespace, name)
         if old is None:
             raise not_found(kind.group, kind.plural, name)
-        strategic = kind if self.rules(kind).strategic_patches else None
-        new = patched(old, body, content_type, strategic=strategic)
+        new = decoded_change(kind, patched(old, body, content_type, strategic=strategic), old)
         meta = new["metadata"] = dict(new.get("metadata") or {})
         if meta != old["metadata"]:
             meta_rules.check_shape(kind, meta)
@@ -271,7 +277,7 @@ class Rest:
         rules = self.rules(kind)
         meta, old_meta = new["metadata"], old["metadata"]
         version = meta.get("resourceVersion")
-        if version and version != old_meta["resourceVersion"]:
+        if version not in _UNCONDITIONAL and version != old_meta["resourceVersion"]:
             raise conflict(kind.group, kind.plural, old_meta["name"], _STALE)
         meta_rules.carry_over(meta, old_meta)
         new = self._confine(kind, rules, old, new, subresource)
@@ -466,6 +472,14 @@ def _other_uid(kind: ResourceKind, obj: Obj, uid: str) -> str:
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
     )
+
+
+def _create_causes(kind: ResourceKind, new: Obj, rules: Rules) -> list[Cause]:
+    named = _name_causes(new["metadata"], rules)
+    general = meta_rules.causes_of(new["metadata"], core=not kind.group)
+    own = rules.create_causes(new)
+    # Events are the one kind whose own rules come first, and alone if they find something.
+    return [*named, *own] or [*general] if kind.kind == "Event" else [*named, *general, *own]
 
 
 def _check_type(kind: ResourceKind, obj: Obj) -> None:

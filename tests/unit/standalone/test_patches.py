@@ -108,6 +108,8 @@ def patched(document: Any, *operations: dict[str, Any]) -> Any:  # noqa: ANN401 
         pytest.param({"a": 1}, {"op": "remove", "path": "/a"}, {}, id="remove a key"),
         pytest.param([1, 2, 3], {"op": "remove", "path": "/1"}, [1, 3], id="remove an element"),
         pytest.param({"a": 1}, {"op": "replace", "path": "/a", "value": None}, {"a": None}, id="replace"),
+        pytest.param({}, {"op": "replace", "path": "/a", "value": 1}, {"a": 1}, id="replace what is not there"),
+        pytest.param({}, {"op": "test", "path": "/a", "value": None}, {}, id="what is absent is null"),
         pytest.param([1, 2], {"op": "replace", "path": "/0", "value": 9}, [9, 2], id="replace in a list"),
         pytest.param(
             {"a": {"b": 1}}, {"op": "move", "from": "/a/b", "path": "/c"}, {"a": {}, "c": 1}, id="move"
@@ -135,13 +137,10 @@ def test_json_patches(document: Any, operation: dict[str, Any], result: Any) -> 
     [
         pytest.param({"a": 1}, {"op": "test", "path": "/a", "value": 2}, id="a test that fails"),
         pytest.param({"a": 1}, {"op": "test", "path": "/a", "value": True}, id="1 is not true"),
-        pytest.param(
-            {"a": 1}, {"op": "test", "path": "/b", "value": None}, id="absent is not null"
-        ),
         pytest.param({}, {"op": "remove", "path": "/a"}, id="remove what is not there"),
         pytest.param({}, {"op": "remove", "path": ""}, id="remove everything"),
         pytest.param(
-            {}, {"op": "replace", "path": "/a", "value": 1}, id="replace what is not there"
+            {}, {"op": "replace", "path": "/a/b", "value": 1}, id="replace in what is not there"
         ),
         pytest.param({}, {"op": "add", "path": "/a/b", "value": 1}, id="add without a parent"),
         pytest.param({"a": 1}, {"op": "add", "path": "/a/b", "value": 1}, id="add into a number"),

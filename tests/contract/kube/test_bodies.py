@@ -1,0 +1,176 @@
+"""Bodies that are not what they should be. Most of this file was found by sending the same chance to both servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.manifests import a_config_map, a_pod, a_pool
+from tests.support.raw import STRATEGIC
+
+if TYPE_CHECKING:
+    from tests.support.raw import Json, Raw
+    from tests.support.space import Space
+
+
+async def a_mare(raw: Raw, space: Space) -> Json:
+    return (await raw.post(space.path("configmaps"), a_config_map("mare"))).ok()
+
+
+@pytest.mark.parametrize(
+    ("plural", "body", "found"),
+    [
+        pytest.param("configmaps", {"data": {"a": 1}}, "number", id="a number for text"),
+        pytest.param("configmaps", {"data": []}, "array", id="a list for a map"),
+        pytest.param(
+            "leases", {"spec": {"leaseDurationSeconds": "x"}}, "string", id="text for a number"
+        ),
+        pytest.param("configmaps", {"immutable": "yes"}, "string", id="text for a truth"),
+    ],
+)
+async def test_a_value_of_the_wrong_type_is_a_bad_request(
+    raw: Raw, space: Space, plural: str, body: Json, found: str
+) -> None:
+    answer = await raw.post(space.path(plural), {"metadata": {"name": "mare"}, **body})
+
+    assert answer.refusal[:2] == (400, "BadRequest")
+    assert f"json: cannot unmarshal {found} into Go struct field" in answer.refusal[2]
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        pytest.param({"labels": {"a": 1}}, id="a number for a label"),
+        pytest.param({"finalizers": "x"}, id="text for a list"),
+        pytest.param({"generation": "x"}, id="text for a number"),
+        pytest.param({"creationTimestamp": "noon"}, id="no time"),
+    ],
+)
+@pytest.mark.parametrize("plural", ["configmaps", "runnerpools"])
+async def test_metadata_of_the_wrong_type_is_a_bad_request(
+    raw: Raw, space: Space, plural: str, meta: Json
+) -> None:
+    manifest = a_config_map("mare") if plural == "configmaps" else a_pool("mare")
+    manifest["metadata"].update(meta)
+
+    answer = await raw.post(space.path(plural), manifest)
+
+    assert answer.refusal[:2] == (400, "BadRequest")
+    assert "cannot be handled as a" in answer.refusal[2]
+
+
+async def test_null_is_absence(raw: Raw, space: Space) -> None:
+    manifest = a_pod("mare", nodeName=None, tolerations=None, activeDeadlineSeconds=None)
+    manifest["metadata"].update({"labels": None, "generation": None, "ownerReferences": None})
+    manifest["status"] = None
+
+    pod = (await raw.post(space.path("pods"), manifest)).ok()
+
+    assert "nodeName" not in pod["spec"]
+    assert "activeDeadlineSeconds" not in pod["spec"]
+    assert len(pod["spec"]["tolerations"]) == 2
+    assert "labels" not in pod["metadata"]
+    assert pod["metadata"]["generation"] == 1
+    assert (await raw.delete(space.path("pods", "mare"))).status == 200
+
+
+async def test_what_a_built_in_kind_does_not_have_is_dropped(raw: Raw, space: Space) -> None:
+    manifest = {**a_config_map("mare"), "spec": {"a": 1}, "status": {"phase": "x"}}
+
+    created = (await raw.post(space.path("configmaps"), manifest)).ok()
+
+    assert set(created) == {"apiVersion", "kind", "metadata", "data"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param({"kind": "Secret"}, 422, id="its kind"),
+        pytest.param({"apiVersion": "v9"}, 422, id="its version"),
+        pytest.param({"metadata": {"labels": "x"}}, 422, id="labels into text"),
+        pytest.param({"metadata": {"name": None}}, 400, id="its name away"),
+    ],
+)
+@pytest.mark.parametrize("plural", ["configmaps", "runnerpools"])
+async def test_a_patch_cannot_turn_an_object_into_something_else(
+    raw: Raw, space: Space, plural: str, change: Json, code: int
+) -> None:
+    manifest = a_config_map("mare") if plural == "configmaps" else a_pool("mare")
+    before = (await raw.post(space.path(plural), manifest)).ok()
+
+    answer = await raw.merge(space.path(plural, "mare"), change)
+
+    assert answer.refusal[0] == code
+    after = (await raw.get(space.path(plural, "mare"))).ok()
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert after["kind"] == before["kind"]
+
+
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_no_version_and_version_zero_mean_whatever_is_there(
+    raw: Raw, space: Space, version: str
+) -> None:
+    await a_mare(raw, space)
+    change = {"metadata": {"resourceVersion": version}, "data": {"turn": "1"}}
+
+    assert (await raw.merge(space.path("configmaps", "mare"), change)).ok()["data"]["turn"] == "1"
+
+
+async def test_a_name_that_is_being_freed_is_still_taken(raw: Raw, space: Space) -> None:
+    held = a_config_map("mare", finalizers=["remuda.dev/hold"])
+    (await raw.post(space.path("configmaps"), held)).ok()
+    (await raw.delete(space.path("configmaps", "mare"))).ok()
+
+    answer = await raw.post(space.path("configmaps"), a_config_map("mare"))
+
+    message = 'object is being deleted: configmaps "mare" already exists'
+    assert answer.refusal == (409, "AlreadyExists", message)
+
+
+async def test_faults_of_metadata_and_spec_come_together(raw: Raw, space: Space) -> None:
+    manifest = {
+        "metadata": {"name": "mare", "labels": {"bad key": "v"}},
+        "spec": {"leaseDurationSeconds": -1},
+    }
+
+    answer = await raw.post(space.path("leases"), manifest)
+
+    fields = [field for field, _, _ in answer.causes]
+    assert fields == ["metadata.labels", "spec.leaseDurationSeconds"]
+
+
+async def test_a_replacement_of_what_is_absent_adds_it(raw: Raw, space: Space) -> None:
+    """RFC 6902 says otherwise; the API server has always done so."""
+    await a_mare(raw, space)
+
+    answer = await raw.json_patch(
+        space.path("configmaps", "mare"),
+        {"op": "test", "path": "/data/absent", "value": None},
+        {"op": "replace", "path": "/data/absent", "value": "1"},
+    )
+
+    assert answer.ok()["data"] == {"colour": "bay", "absent": "1"}
+
+
+@pytest.mark.parametrize("sort", [STRATEGIC, "text/plain"])
+async def test_a_sort_of_patch_is_refused_before_the_object_is_looked_for(
+    raw: Raw, space: Space, sort: str
+) -> None:
+    """Server-side apply, which only the real one offers, is refused likewise: tests/e2e/test_kubectl_pools.py."""
+    answer = await raw.send("PATCH", space.path("runnerpools", "none"), {}, content_type=sort)
+
+    assert answer.refusal[:2] == (415, "UnsupportedMediaType")
+
+
+async def test_a_quantity_may_be_a_number(raw: Raw, space: Space) -> None:
+    container = {
+        "name": "runner",
+        "image": "runner:1",
+        "resources": {"limits": {"cpu": 0.5, "memory": 1024, "remuda.dev/vm": 1}},
+    }
+
+    pod = (await raw.post(space.path("pods"), a_pod("mare", containers=[container]))).ok()
+
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "500m", "memory": "1024", "remuda.dev/vm": "1"}
