@@ -12,7 +12,8 @@ def whole_seconds(moment: datetime) -> datetime:
 
 def micro_time(moment: datetime) -> str:
     """Spell a ``MicroTime``. The API server refuses any other number of digits."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime, which takes three times as long: every renewal of every Lease comes by here.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> datetime:

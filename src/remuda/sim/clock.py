@@ -30,4 +30,16 @@ class SimClock:
         return self._loop.time()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        # As asyncio.sleep, without cancelling a timer that has fired: most of what a simulated process does is sleep.
+        woken = self._loop.create_future()
+        timer = self._loop.call_later(max(0.0, seconds), _wake, woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            timer.cancel()
+            raise
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

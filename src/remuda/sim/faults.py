@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from remuda.sim.plan import CALM, ROUGH, Call, Fault, Faults, Plan, Scripted
 from remuda.sim.streams import FaultyStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from remuda.ports.wire import Wire, WireStream
     from remuda.sim.link import Link
@@ -49,11 +49,11 @@ class FaultyWire:
         self._at_once = at_once
         self._spelling = HttpSpelling()
 
-    async def send(self, request: Request, *, timeout_s: float) -> Response:
+    def send(self, request: Request, *, timeout_s: float) -> Coroutine[Any, Any, Response]:
         call = describe(request.method, request.path)
         if call.verb == "create" and self._link.trace.on:
             call = replace(call, object=_created(call, request.body))
-        return await self._link.exchange(
+        return self._link.exchange(
             call,
             lambda: self._inner.send(request, timeout_s=timeout_s),
             self._spelling,

@@ -16,6 +16,7 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from remuda.model.errors import RemudaError
+from remuda.sim.loop import VirtualTimeLoop
 from remuda.sim.plan import Call, CallPlan, Fault
 from remuda.sim.trace import WHY
 
@@ -70,7 +71,7 @@ class Spelling(Protocol[R]):
 @dataclass(slots=True)
 class _Exchange(Generic[R]):
     call: Call
-    operation: Callable[[], Awaitable[R]]
+    operation: Callable[[], Coroutine[Any, Any, R]]
     spelling: Spelling[R]
     plan: CallPlan
     deadline: float
@@ -89,7 +90,9 @@ class Link:
         self.partition = NO_DIRECTION
         self.severed = False
         self._on_crash = on_crash
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop), "a link is of a simulated world"
+        self._loop = loop
         self.network = Context()
         """Without an actor: pausing the actor does not pause the network."""
         self.network.run(WRITER.set, self.actor)
@@ -106,7 +109,7 @@ class Link:
     async def exchange(
         self,
         call: Call,
-        operation: Callable[[], Awaitable[R]],
+        operation: Callable[[], Coroutine[Any, Any, R]],
         spelling: Spelling[R],
         timeout_s: float,
         *,
@@ -136,7 +139,7 @@ class Link:
         )
         # Nothing is applied after the caller's deadline: the server is told the deadline and honours it.
         arrives_in_s = timeout_s if plan.fault is Fault.HANG else min(plan.request_s, timeout_s)
-        loop.call_at(now + arrives_in_s, self._arrive, exchange, context=self.network)
+        loop.deliver_at(now + arrives_in_s, self._arrive, exchange, context=self.network)
         return await exchange.answer
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:  # noqa: ANN401 - a coroutine of any sort
@@ -147,14 +150,6 @@ class Link:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task
-
-    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do work of the network as far as it goes now; it gets a task only if it has to wait."""
-        try:
-            waits_for = work.send(None)
-        except StopIteration:
-            return
-        self.spawn(_go_on(work, waits_for), name)
 
     def strike(self, call: Call, fault: Fault, outcome: str = "", why: str = "") -> None:
         """Record a fault, in the trace and in the count."""
@@ -173,9 +168,21 @@ class Link:
             self.strike(exchange.call, fault, why=exchange.why)
             self._fail_before(exchange, fault)
         elif exchange.at_once:
-            self._begin(self._apply(exchange), exchange.call.verb)
+            self._apply_at_once(exchange)
         else:
-            self.spawn(self._apply(exchange), exchange.call.verb)
+            self.spawn(self._apply(exchange.operation(), exchange), exchange.call.verb)
+
+    def _apply_at_once(self, exchange: _Exchange[R]) -> None:
+        """Carry out a call as far as it goes now, which is to its end if it never waits; else go on in a task."""
+        operation = exchange.operation()
+        try:
+            waits_for = operation.send(None)
+        except StopIteration as done:
+            self._applied(exchange, done.value)
+        except Exception as error:  # noqa: BLE001 - whatever the other side raises is the caller's answer
+            self._refused(exchange, error)
+        else:
+            self.spawn(self._apply(_go_on(operation, waits_for), exchange), exchange.call.verb)
 
     def _fail_before(self, exchange: _Exchange[R], fault: Fault) -> None:
         if fault is Fault.CRASH_BEFORE:
@@ -192,20 +199,27 @@ class Link:
             else:
                 self._answer_later(exchange, refusal)
 
-    async def _apply(self, exchange: _Exchange[R]) -> None:
+    async def _apply(self, operation: Awaitable[R], exchange: _Exchange[R]) -> None:
         try:
-            answer = await exchange.operation()
+            answer = await operation
         except Exception as error:  # noqa: BLE001 - whatever the other side raises is the caller's answer
-            self._record(exchange, type(error).__name__)
-            _settle(exchange.answer, error=error)
-            return
+            self._refused(exchange, error)
+        else:
+            self._applied(exchange, answer)
+
+    def _refused(self, exchange: _Exchange[R], error: Exception) -> None:
+        self._record(exchange, type(error).__name__)
+        _settle(exchange.answer, error=error)
+
+    def _applied(self, exchange: _Exchange[R], answer: R) -> None:
         outcome = exchange.spelling.outcome(answer)
-        if exchange.plan.fault is None:
+        fault = exchange.plan.fault
+        if fault is None:
             self._record(exchange, outcome)
             self._answer_later(exchange, answer)
         else:
-            self.strike(exchange.call, exchange.plan.fault, outcome, exchange.why)
-            self._fail_after(exchange, exchange.plan.fault, answer)
+            self.strike(exchange.call, fault, outcome, exchange.why)
+            self._fail_after(exchange, fault, answer)
 
     def _fail_after(self, exchange: _Exchange[R], fault: Fault, answer: R) -> None:
         if fault is Fault.RESET_AFTER:
@@ -223,7 +237,7 @@ class Link:
         if back >= exchange.deadline:
             self._time_out(exchange)
         else:
-            self._loop.call_at(back, self._answer, exchange, answer, context=self.network)
+            self._loop.deliver_at(back, self._answer, exchange, answer, context=self.network)
 
     def _answer(self, exchange: _Exchange[R], answer: R) -> None:
         if self.partition is not NO_DIRECTION and self.partition & Direction.ANSWERS:
@@ -244,7 +258,7 @@ class Link:
 
 
 @types.coroutine
-def _go_on(work: Coroutine[Any, Any, None], waits_for: object) -> Generator[Any, Any, None]:
+def _go_on(work: Coroutine[Any, Any, R], waits_for: object) -> Generator[Any, Any, R]:
     """Go on in a task with what was begun outside one, from the first thing it waits for."""
     while True:
         try:
@@ -254,8 +268,9 @@ def _go_on(work: Coroutine[Any, Any, None], waits_for: object) -> Generator[Any,
                 waits_for = work.throw(error)
             else:
                 waits_for = work.send(sent)
-        except StopIteration:
-            return
+        except StopIteration as done:
+            answer: R = done.value
+            return answer
 
 
 def _fail(waiting: asyncio.Future[R], error: Exception) -> None:

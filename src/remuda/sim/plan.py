@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,8 +182,7 @@ class Call:
         return self.verb in WRITES
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlan:
+class CallPlan(NamedTuple):
     """How one call goes: how long each way takes, and what goes wrong."""
 
     request_s: float
@@ -197,6 +197,7 @@ class Plan:
         """Make a calm plan. ``spared`` names resources that chance does not strike; scripts still do."""
         self.actor = actor
         self._ids = ids
+        self._random = ids.random.random
         self._spared = frozenset(spared)
         self._scripted: tuple[Scripted, ...] = ()
         self._matched: list[int] = []
@@ -210,6 +211,8 @@ class Plan:
         self._of_verb = {verb: faults.thresholds(kinds) for verb, kinds in OF_VERB.items()}
         self._of_port = faults.thresholds(OF_A_PORT)
         self._of_event = faults.thresholds(OF_EVENT)
+        self._latency_min_s = faults.latency_min_ms / 1000.0
+        self._latency_mean_s = faults.latency_mean_ms / 1000.0
 
     def script(self, scripted: Iterable[Scripted]) -> None:
         """Set the scripted faults, and start counting what they match."""
@@ -232,8 +235,8 @@ class Plan:
         return fault
 
     def latency_s(self) -> float:
-        beyond_ms = self._ids.random.expovariate(1.0) * self.faults.latency_mean_ms
-        return (self.faults.latency_min_ms + beyond_ms) / 1000.0
+        # Exponential, written out: this is asked twice per call of a simulated day.
+        return self._latency_min_s - log(1.0 - self._random()) * self._latency_mean_s
 
     def late_s(self) -> float:
         return self._ids.fraction() * self.faults.late_s

@@ -284,6 +284,27 @@ def test_latency_is_seeded() -> None:
     assert len({at for at, _ in first.server.applied}) == 20
 
 
+class SlowServer(FakeServer):
+    """One that has to wait, now and then, before it can answer."""
+
+    async def send(self, request: Request, *, timeout_s: float) -> Response:
+        if len(self.applied) % 2:
+            await asyncio.sleep(1)
+        return await super().send(request, timeout_s=timeout_s)
+
+
+def test_a_call_that_is_begun_at_once_may_still_wait() -> None:
+    async def main() -> list[str]:
+        bench = Bench(SlowServer())
+        wire = FaultyWire(bench.server, bench.link, at_once=True)
+        for _ in range(4):
+            assert (await wire.send(PATCH, timeout_s=5)).status == 200
+        assert asyncio.get_running_loop().time() > 2
+        return [writer for _, writer in bench.server.applied]
+
+    assert run(main) == ["ctl-a"] * 4
+
+
 # --- watches ---
 
 
