@@ -189,7 +189,7 @@ def _make_private(directory: Path) -> None:
         raise BadInput(
             f"The data directory {directory} cannot be used",
             why=str(error),
-            fix="Choose a directory that belongs to you with --data-dir",
+            fix="Choose a directory that belongs to you with --data",
         ) from error
 
 
@@ -202,7 +202,7 @@ def _take_lock(directory: Path) -> int:
         raise BadInput(
             f"The data directory {directory} is in use",
             why="another control plane holds its lock",
-            fix="Stop the other one, or choose another directory with --data-dir",
+            fix="Stop the other one, or choose another directory with --data",
         ) from error
     return handle
 
