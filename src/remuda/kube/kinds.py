@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import quote
 
@@ -10,6 +11,12 @@ if TYPE_CHECKING:
     from remuda.kube.meta import Resource
 
 T_co = TypeVar("T_co", bound="Resource", covariant=True)
+
+
+@lru_cache(maxsize=4096)
+def _quoted(part: str) -> str:
+    """Percent-encode one part of a path. The same few names are asked for all the time."""
+    return quote(part, safe="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +41,10 @@ class Kind(Generic[T_co]):
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if namespace and self.namespaced:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _quoted(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(quote(name, safe=""))
+            parts.append(_quoted(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)

@@ -117,7 +117,7 @@ def _read_object(kind: ResourceKind, obj: Obj, old: Obj) -> Obj:
         elif fields is None:
             new[key] = value
         elif value is not None and key in fields:
-            new[key] = _read(value, fields[key], f"{kind.kind}.{key}")
+            new[key] = _read_part(value, fields[key], f"{kind.kind}.{key}", old.get(key))
         elif value is not None and key in ("kind", "apiVersion", *_MORE_FIELDS.get(kind.kind, ())):
             new[key] = _without_nulls(value)
     return new
@@ -127,7 +127,18 @@ def _read_object(kind: ResourceKind, obj: Obj, old: Obj) -> Obj:
 def _fields(struct: type[msgspec.Struct]) -> dict[str, inspect.Type]:
     described = inspect.type_info(struct)
     assert isinstance(described, inspect.StructType)
-    return {field.encode_name: field.type for field in described.fields}
+    return {field.encode_name: _meant(field.type) for field in described.fields}
+
+
+def _read_part(value: Json, wanted: inspect.Type, path: str, old: Json) -> Json:
+    """Read one part of an object. What it shares with its old self, field by field, has been read before."""
+    if not isinstance(old, dict) or not isinstance(value, dict):
+        return _read(value, wanted, path)
+    if not isinstance(wanted, inspect.StructType):
+        return _read(value, wanted, path)
+    changed = {key: item for key, item in value.items() if item is not old.get(key)}
+    kept = {key: item for key, item in value.items() if item is not None}
+    return kept | _read(changed, wanted, path)
 
 
 def _read(value: Json, wanted: inspect.Type, path: str) -> Json:
@@ -137,8 +148,10 @@ def _read(value: Json, wanted: inspect.Type, path: str) -> Json:
     return _without_nulls(value) if reader is None else reader(value, wanted, path)
 
 
-def _meant(union: inspect.UnionType) -> inspect.Type:
+def _meant(union: inspect.Type) -> inspect.Type:
     """Return what a field holds when it holds something; a real choice of types is left open."""
+    if not isinstance(union, inspect.UnionType):
+        return union
     types = [t for t in union.types if not isinstance(t, inspect.NoneType)]
     return types[0] if len(types) == 1 else inspect.AnyType()
 
