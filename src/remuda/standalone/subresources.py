@@ -50,7 +50,15 @@ async def evict(rest: Rest, kind: ResourceKind, namespace: str, name: str, evict
 
 
 def scale_of(kind: ResourceKind, obj: Obj) -> Obj:
-    """Show an object as an ``autoscaling/v1`` Scale."""
+    """Show an object as an ``autoscaling/v1`` Scale; 500, as the real server, if it has no number of replicas."""
+    assert kind.scale is not None
+    if _at(obj, kind.scale.spec_replicas) is None:
+        why = f'the spec replicas field "{kind.scale.spec_replicas}" does not exist'
+        raise StatusError(500, "InternalError", f"Internal error occurred: {why}")
+    return _scale(kind, obj)
+
+
+def _scale(kind: ResourceKind, obj: Obj) -> Obj:
     assert kind.scale is not None
     meta = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -58,9 +66,6 @@ def scale_of(kind: ResourceKind, obj: Obj) -> Obj:
     if kind.scale.label_selector:
         status["selector"] = _at(obj, kind.scale.label_selector) or ""
     replicas = _at(obj, kind.scale.spec_replicas)
-    if replicas is None:
-        why = f'the spec replicas field "{kind.scale.spec_replicas}" does not exist'
-        raise StatusError(500, "InternalError", f"Internal error occurred: {why}")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -106,7 +111,7 @@ async def patch_scale(
     obj = rest.store.latest(kind, *place)
     if obj is None:
         raise not_found(kind.group, kind.plural, place[1])
-    scale = patched(scale_of(kind, obj), body, content_type, strategic=kind)
+    scale = patched(_scale(kind, obj), body, content_type, strategic=kind)
     return await put_scale(rest, kind, *place, scale)
 
 

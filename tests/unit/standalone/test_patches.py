@@ -139,6 +139,7 @@ def test_json_patches(document: Any, operation: dict[str, Any], result: Any) -> 
         pytest.param({"a": 1}, {"op": "test", "path": "/a", "value": True}, id="1 is not true"),
         pytest.param({}, {"op": "remove", "path": "/a"}, id="remove what is not there"),
         pytest.param({}, {"op": "remove", "path": ""}, id="remove everything"),
+        pytest.param({"a": 1}, {"op": "test", "path": "", "value": None}, id="test everything"),
         pytest.param(
             {}, {"op": "replace", "path": "/a/b", "value": 1}, id="replace in what is not there"
         ),

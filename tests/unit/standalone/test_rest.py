@@ -385,3 +385,21 @@ async def test_a_lease_time_has_exactly_six_digits(plane: Plane, time: object) -
         await plane.rest.create(LEASES, "herd", lease)
 
     assert refused.value.code == 400
+
+
+async def test_a_scale_can_give_the_number_that_is_missing(plane: Plane) -> None:
+    paths = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.seen"}
+    definition = crd(subresources={"status": {}, "scale": paths})
+    await plane.rest.create(kind("customresourcedefinitions"), "", definition)
+    foals = plane.rest.kinds.find("herd.test", "v1", "foals")
+    assert foals is not None
+    await plane.rest.create(foals, "herd", {**foal("f"), "spec": None})
+    path = "/apis/herd.test/v1/namespaces/herd/foals/f/scale"
+
+    assert (await plane.call("GET", path)).status == 500, (
+        "as the real server: there is no number to show"
+    )
+    scaled = await plane.call("PATCH", path, {"spec": {"replicas": 2}}, patch="merge")
+
+    assert (scaled.status, scaled.body["spec"]) == (200, {"replicas": 2})
+    assert plane.rest.get(foals, "herd", "f")["spec"] == {"size": 2}
