@@ -194,6 +194,7 @@ class RealControlPlane:
                 f"--service-account-signing-key-file={self.service_account_key}",
                 "--service-cluster-ip-range=10.0.0.0/24",
                 "--event-ttl=10m",
+                "--allow-privileged",  # as every distribution has it
                 "--profiling=false",
             ],
         )

@@ -13,7 +13,8 @@ import msgspec
 from remuda.kube.quantity import parse_quantity
 from remuda.model.errors import BadInput
 from remuda.standalone.errors import Cause, StatusError, bad_request
-from remuda.standalone.metadata import forbidden, invalid_value, label_fault, required, time_text
+from remuda.standalone.metadata import forbidden, time_text
+from remuda.standalone.pod_checks import spec_causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -310,67 +311,7 @@ def _tolerates(toleration: Obj, key: str) -> bool:
 
 
 def create_causes(pod: Obj) -> Iterator[Cause]:
-    spec = pod["spec"]
-    if not spec.get("containers"):
-        yield required("spec.containers")
-    for field in ("initContainers", "containers"):
-        for at, container in enumerate(spec.get(field) or ()):
-            yield from _container_causes(f"spec.{field}[{at}]", container)
-    yield from _duplicates(spec)
-    if spec["restartPolicy"] not in {"Always", "OnFailure", "Never"}:
-        yield Cause(
-            "spec.restartPolicy",
-            "FieldValueNotSupported",
-            f'Unsupported value: "{spec["restartPolicy"]}": supported values: "Always", "OnFailure", "Never"',
-        )
-
-
-def _container_causes(where: str, container: Obj) -> Iterator[Cause]:
-    name = container.get("name") or ""
-    if not name:
-        yield required(f"{where}.name")
-    elif fault := label_fault(name):
-        yield invalid_value(f"{where}.name", name, fault)
-    if not container.get("image"):
-        yield required(f"{where}.image")
-    yield from _resource_causes(f"{where}.resources", container["resources"])
-
-
-def _resource_causes(where: str, resources: Obj) -> Iterator[Cause]:
-    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    for resource, asked in requests.items():
-        extended = _is_extended(resource)
-        if resource not in limits:
-            if extended:
-                yield required(
-                    f"{where}.limits", "Limit must be set for non overcommitable resources"
-                )
-            continue
-        request, limit = parse_quantity(asked), parse_quantity(limits[resource])
-        if extended and request != limit:
-            why = f"must be equal to {resource} limit of {limits[resource]}"
-            yield invalid_value(f"{where}.requests", asked, why)
-        elif request > limit:
-            why = f"must be less than or equal to {resource} limit of {limits[resource]}"
-            yield invalid_value(f"{where}.requests", asked, why)
-
-
-def _is_extended(resource: str) -> bool:
-    """Tell resources that cannot be overcommitted: those of a domain that is not Kubernetes' own."""
-    domain, slash, _ = resource.rpartition("/")
-    return bool(slash) and not domain.endswith("kubernetes.io")
-
-
-def _duplicates(spec: Obj) -> Iterator[Cause]:
-    seen: set[str] = set()
-    for field in ("initContainers", "containers"):
-        for at, container in enumerate(spec.get(field) or ()):
-            name = container.get("name", "")
-            if name in seen:
-                yield Cause(
-                    f"spec.{field}[{at}].name", "FieldValueDuplicate", f'Duplicate value: "{name}"'
-                )
-            seen.add(name)
+    return spec_causes(pod["spec"])
 
 
 def update_causes(pod: Obj, old: Obj) -> Iterator[Cause]:

@@ -168,11 +168,11 @@ def forbidden(field: str, why: str) -> Cause:
 
 def causes_of(meta: dict[str, Any], *, core: bool) -> Iterator[Cause]:
     """Check labels, annotations, finalizers and owners. ``core`` kinds take no finalizer of an unknown short name."""
-    yield from _label_causes(meta.get("labels") or {})
+    yield from label_causes("metadata.labels", meta.get("labels") or {})
     yield from _annotation_causes(meta.get("annotations") or {})
     for at, finalizer in enumerate(meta.get("finalizers") or ()):
         where = f"metadata.finalizers[{at}]"
-        if fault := _qualified_fault(finalizer):
+        if fault := qualified_fault(finalizer):
             yield invalid_value(where, finalizer, fault)
         elif core and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
@@ -180,25 +180,29 @@ def causes_of(meta: dict[str, Any], *, core: bool) -> Iterator[Cause]:
     yield from _owner_causes(meta.get("ownerReferences") or [])
 
 
-def _label_causes(labels: dict[str, str]) -> Iterator[Cause]:
+def label_causes(field: str, labels: dict[str, str]) -> Iterator[Cause]:
     for key, value in labels.items():
-        if fault := _qualified_fault(key):
-            yield invalid_value("metadata.labels", key, fault)
-        if len(value) > _NAME_PART_LENGTH_MAX:
-            yield invalid_value("metadata.labels", value, "must be no more than 63 bytes")
-        elif value and not _QUALIFIED.fullmatch(value):
-            yield invalid_value(
-                "metadata.labels",
-                value,
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and "
-                "must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
-                "regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
-            )
+        if fault := qualified_fault(key):
+            yield invalid_value(field, key, fault)
+        if fault := label_value_fault(value):
+            yield invalid_value(field, value, fault)
+
+
+def label_value_fault(value: str) -> str | None:
+    if len(value) > _NAME_PART_LENGTH_MAX:
+        return "must be no more than 63 bytes"
+    if not value or _QUALIFIED.fullmatch(value):
+        return None
+    return (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and "
+        "must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+        "regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+    )
 
 
 def _annotation_causes(annotations: dict[str, str]) -> Iterator[Cause]:
     for key in annotations:
-        if fault := _qualified_fault(key.lower()):
+        if fault := qualified_fault(key.lower()):
             yield invalid_value("metadata.annotations", key, fault)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _ANNOTATIONS_SIZE_MAX:
@@ -209,7 +213,7 @@ def _annotation_causes(annotations: dict[str, str]) -> Iterator[Cause]:
         )
 
 
-def _qualified_fault(name: str) -> str | None:
+def qualified_fault(name: str) -> str | None:
     prefix, slash, local = name.rpartition("/")
     if slash and not prefix:
         return "prefix part must be non-empty"
