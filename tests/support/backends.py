@@ -62,6 +62,10 @@ class RealBackend:
     plane: RealControlPlane
 
     @property
+    def kubeconfig(self) -> Path:
+        return self.plane.access.kubeconfig
+
+    @property
     def signing_key(self) -> bytes:
         return self.plane.service_account_key.read_bytes()
 
@@ -107,6 +111,10 @@ class HttpBackend:
 
     plane: DurableControlPlane
     address: str
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.plane.kubeconfig
 
     @property
     def signing_key(self) -> bytes:

@@ -220,7 +220,8 @@ class NodeAddress(Part, frozen=True):
 
 
 class DaemonEndpoint(Part, frozen=True):
-    port: int
+    port: int = msgspec.field(name="Port", default=0)
+    """Kubernetes spells this one field with a capital letter."""
 
 
 class DaemonEndpoints(Part, frozen=True):

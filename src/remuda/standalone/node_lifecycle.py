@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
+import structlog
 
 from remuda.kube.core import Node
 from remuda.kube.times import whole_seconds
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from remuda.standalone.kinds import ResourceKind
     from remuda.standalone.rest import Rest
     from remuda.standalone.store import Store, StoredEvent
+
+_log = structlog.get_logger("remuda.standalone.node_lifecycle")
 
 LEASE_NAMESPACE = "kube-node-lease"
 _RETRY_S = 1.0
@@ -126,7 +129,12 @@ class NodeLifecycle:
         self._listen(node)
         silent_s = self._clock.monotonic() - self._seen[name_of(node)].at
         now = whole_seconds(self._clock.now())
-        read = msgspec.convert(node, Node)
+        try:
+            read = msgspec.convert(node, Node)
+        except msgspec.ValidationError as error:
+            # One Node that cannot be understood must not end the control plane; it is judged once it is mended.
+            _log.warning("node not understood", node=name_of(node), error=str(error))
+            return Decision()
         decision = decide(read, timedelta(seconds=silent_s), now, self._rules)
         try:
             version = version_of(node)

@@ -8,15 +8,35 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.kube.core import EVENT, LEASE, SECRET, Event, Lease, LeaseSpec, ObjectReference
+from remuda.kube.core import (
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    POD,
+    RUNTIME_CLASS,
+    SECRET,
+    SERVICE_ACCOUNT,
+    DaemonEndpoint,
+    DaemonEndpoints,
+    Event,
+    Lease,
+    LeaseSpec,
+    ObjectReference,
+)
+from remuda.kube.host import HOST
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.patches import MergePatch
+from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.times import micro_time
 from remuda.ports.kube import Query
-from tests.support.manifests import a_config_map, a_pod
+from tests.support.manifests import a_config_map, a_host, a_pod, a_pool
+from tests.support.nodes import a_node, node_path
 from tests.support.raw import TABLE
 
 if TYPE_CHECKING:
+    from remuda.kube.kinds import Kind
+    from remuda.kube.meta import Resource
     from remuda.ports.kube import Kube
     from tests.support.raw import Json, Raw
     from tests.support.space import Space
@@ -187,6 +207,35 @@ async def test_a_table_of_pods_is_what_kubectl_prints(raw: Raw, space: Space) ->
     assert names == ["Name", "Ready", "Status", "Restarts", "Age"]
     assert table["rows"][0]["cells"][:4] == ["mare", "0/1", "Pending", "0"]
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [POD, NODE, SERVICE_ACCOUNT, NAMESPACE, SECRET, EVENT, LEASE, RUNTIME_CLASS, RUNNER_POOL, HOST],
+    ids=str,
+)
+async def test_our_types_read_whatever_the_server_has(
+    kube: Kube, raw: Raw, space: Space, kind: Kind[Resource]
+) -> None:
+    """The tests before this one have left all sorts of objects; one of each is made here."""
+    node = a_node(f"{space.name}-mac", space.name)
+    node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "192.0.2.7"}]
+    (await raw.post("/api/v1/nodes", node)).ok()
+    (await raw.post(space.path("pods"), a_pod("mare", nodeName=node["metadata"]["name"]))).ok()
+    (await raw.post(space.path("hosts"), a_host("mac"))).ok()
+    (await raw.post(space.path("runnerpools"), a_pool("mac"))).ok()
+    try:
+        listing = await kube.list(kind)
+        read = await kube.get(NODE, node["metadata"]["name"])
+    finally:
+        await raw.delete(node_path(node["metadata"]["name"]))
+
+    assert all(item.uid for item in listing.items)
+    assert read.status.daemon_endpoints == DaemonEndpoints(
+        kubelet_endpoint=DaemonEndpoint(port=10250)
+    )
+    assert read.status.allocatable["remuda.dev/vm"] == "2"
 
 
 # --- What is served, and what is not ---------------------------------------------------------------------------------
