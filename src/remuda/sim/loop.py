@@ -31,7 +31,7 @@ Ts = TypeVarTuple("Ts")
 ACTOR: ContextVar[str] = ContextVar("actor", default="")
 """Whose code is running. Inherited by tasks and callbacks, so that one actor's turns can be held."""
 
-COLLECT_EVERY_STEPS = 50_000
+COLLECT_EVERY_STEPS = 500_000
 CLEAN_UP_STEPS_MAX = 100_000
 TIMERS_MIN = 1_000
 

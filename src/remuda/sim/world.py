@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.adapters.kube_client import ClientSettings, KubeClient
+from remuda.kube.decoding import Decoding
 from remuda.model.errors import RemudaError
 from remuda.sim.checkers import WORLD, Checkers, Verdict
 from remuda.sim.clock import SimClock
@@ -83,6 +84,7 @@ class World:
         self.disturbances: Counter[str] = Counter()
         self.group = group
         self._actors: dict[str, Actor] = {}
+        self._decoding = Decoding()
         self._faults = CALM
         self._scripted: tuple[Scripted, ...] = ()
 
@@ -209,7 +211,7 @@ class World:
             actor.plan, self.trace, lambda: self.crash(actor.name, why="at a scripted point")
         )
         wire = FaultyWire(self.plane.wire(), link, at_once=True)
-        kube = KubeClient(wire, ClientSettings(call_timeout_s=10.0))
+        kube = KubeClient(wire, ClientSettings(call_timeout_s=10.0), self._decoding)
         ids = actor.ids.stream(f"life-{actor.life}")
         return Process(actor.name, actor.life, actor.clock, ids, link, wire, kube)
 

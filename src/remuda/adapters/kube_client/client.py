@@ -70,10 +70,16 @@ class ClientSettings:
 class KubeClient:
     """Fills ``remuda.ports.kube.Kube``."""
 
-    def __init__(self, wire: Wire, settings: ClientSettings = ClientSettings()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        wire: Wire,
+        settings: ClientSettings = ClientSettings(),  # noqa: B008 - frozen
+        decoding: Decoding | None = None,
+    ) -> None:
+        # Clients of one process may share their decoders: making them takes milliseconds.
         self._wire = wire
         self._settings = settings
-        self._decoding = Decoding()
+        self._decoding = decoding or Decoding()
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         what = f"{_named(kind, namespace, name)} was not read"
