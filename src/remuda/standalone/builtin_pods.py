@@ -47,7 +47,7 @@ def prepare_create(pod: Obj, context: Context) -> None:
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
         ]
-    name = pod["metadata"]["name"]
+    name = pod["metadata"].get("name", "")  # its absence is told with the other faults
     _tolerate_node_faults(spec)
     _admit_service_account(name, pod["metadata"]["namespace"], spec, context)
     _admit_runtime_class(name, spec, context)

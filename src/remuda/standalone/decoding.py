@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from remuda.kube import core
-from remuda.kube.meta import ObjectMeta, Resource
+from remuda.kube.meta import ObjectMeta, Part, Resource
 from remuda.standalone.errors import Cause, bad_request, invalid
 
 if TYPE_CHECKING:
@@ -35,15 +35,23 @@ class _ConfigMap(Resource, frozen=True):
     immutable: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class _NamespaceSpec(Part, frozen=True):
+    finalizers: tuple[str, ...] = ()
+
+
+class _Namespace(core.Namespace, frozen=True):
+    spec: _NamespaceSpec = _NamespaceSpec()
+
+
 _TYPES: Final = {
-    ("", "ConfigMap"): _ConfigMap,
     **{
         (kind.group, kind.name): kind.type
         for kind in (
-            core.POD, core.NODE, core.SERVICE_ACCOUNT, core.NAMESPACE, core.SECRET, core.EVENT, core.LEASE,
-            core.RUNTIME_CLASS,
+            core.POD, core.NODE, core.SERVICE_ACCOUNT, core.SECRET, core.EVENT, core.LEASE, core.RUNTIME_CLASS,
         )
     },
+    ("", "ConfigMap"): _ConfigMap,
+    ("", "Namespace"): _Namespace,
 }  # fmt: skip
 
 _BASE64: Final = frozenset(string.ascii_letters + string.digits + "+/")
@@ -57,7 +65,6 @@ _QUANTITIES: Final = frozenset(
 _MORE_FIELDS: Final = {
     "ServiceAccount": ("secrets", "imagePullSecrets"),
     "Secret": ("stringData", "immutable"),
-    "Namespace": ("spec",),
     "Event": ("eventTime", "series", "action", "related"),
 }
 """What kinds have at their top level beyond what our types hold. Anything else there is dropped."""

@@ -485,6 +485,8 @@ def _create_causes(kind: ResourceKind, new: Obj, rules: Rules) -> list[Cause]:
 def _check_type(kind: ResourceKind, obj: Obj) -> None:
     """Refuse an object that says it is of another kind or version; one that says nothing is taken as it is."""
     said_kind, said_version = obj.get("kind"), obj.get("apiVersion")
+    if not all(said is None or isinstance(said, str) for said in (said_kind, said_version)):
+        raise bad_request("couldn't get version/kind; json parse error: they are not text")
     if kind.schema is not None and not said_kind:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing"

@@ -60,6 +60,26 @@ async def test_metadata_of_the_wrong_type_is_a_bad_request(
     assert "cannot be handled as a" in answer.refusal[2]
 
 
+@pytest.mark.parametrize("plural", ["configmaps", "pods", "runnerpools", "leases", "events"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param([], id="a list"),
+        pytest.param({"kind": [], "apiVersion": {}}, id="a kind that is no text"),
+        pytest.param({"metadata": []}, id="metadata that are a list"),
+        pytest.param({"metadata": {"name": 5}}, id="a name that is a number"),
+        pytest.param({"metadata": {}, "spec": "x", "involvedObject": "x", "data": "x"}, id="text"),
+    ],
+)
+async def test_nonsense_is_refused_as_the_senders_fault(
+    raw: Raw, space: Space, plural: str, body: Json
+) -> None:
+    answer = await raw.post(space.path(plural), body)
+
+    assert 400 <= answer.status < 500, answer.body
+
+
 async def test_null_is_absence(raw: Raw, space: Space) -> None:
     manifest = a_pod("mare", nodeName=None, tolerations=None, activeDeadlineSeconds=None)
     manifest["metadata"].update({"labels": None, "generation": None, "ownerReferences": None})
