@@ -112,6 +112,7 @@ class Watcher:
         objects: dict[str, ConfigMap] = {}
         for event in self.events:
             if event.change is Change.DELETED:
+                assert event.object.name in objects, f"{event.object.name} went without having come"
                 del objects[event.object.name]
             else:
                 objects[event.object.name] = event.object
