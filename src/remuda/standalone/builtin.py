@@ -12,10 +12,11 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
+from remuda.kube.times import parse_time
 from remuda.standalone import builtin_pods
 from remuda.standalone.custom import CRD_RULES, CRDS
 from remuda.standalone.errors import Cause, bad_request
-from remuda.standalone.metadata import invalid_value, label_fault, required
+from remuda.standalone.metadata import invalid_value, label_fault, qualified_fault, required
 from remuda.standalone.rules import Rules
 
 if TYPE_CHECKING:
@@ -38,12 +39,19 @@ _SECRET_TYPE_DEFAULT = "Opaque"  # noqa: S105 - a type's name
 def _new_namespace(namespace: Obj, _: Context) -> None:
     meta = namespace["metadata"]
     labels = meta.get("labels") or {}
-    meta["labels"] = labels | {"kubernetes.io/metadata.name": meta["name"]}
+    if name := meta.get("name"):  # without one it will be refused
+        meta["labels"] = labels | {"kubernetes.io/metadata.name": name}
     finalizers = (namespace.get("spec") or {}).get("finalizers") or []
     if NAMESPACE_FINALIZER not in finalizers:
         finalizers = [*finalizers, NAMESPACE_FINALIZER]
     namespace["spec"] = {"finalizers": finalizers}
     namespace["status"] = {"phase": "Active"}
+
+
+def _namespace_causes(namespace: Obj) -> Iterator[Cause]:
+    for finalizer in namespace["spec"]["finalizers"]:
+        if fault := qualified_fault(finalizer):
+            yield invalid_value("spec.finalizers", finalizer, fault)
 
 
 def _changed_namespace(namespace: Obj, old: Obj, _: Context) -> None:
@@ -174,11 +182,18 @@ def _check_micro_times(kind: str, holder: Mapping[str, Any], *fields: str) -> No
     """Refuse a MicroTime that has not exactly six digits: it does not survive the real server's decoding."""
     for field in fields:
         value = holder.get(field)
-        if value is not None and not (isinstance(value, str) and _MICRO_TIME.fullmatch(value)):
+        if value is not None and not _is_micro_time(value):
             raise bad_request(
                 f'{kind} in version "v1" cannot be handled as a {kind}: parsing time "{value}" as '
                 '"2006-01-02T15:04:05.000000Z07:00": cannot parse it'
             )
+
+
+def _is_micro_time(value: Any) -> bool:  # noqa: ANN401 - JSON
+    try:
+        return bool(isinstance(value, str) and _MICRO_TIME.fullmatch(value) and parse_time(value))
+    except (ValueError, OverflowError):  # the 40th of May
+        return False
 
 
 def _lease(lease: Obj, _: Context) -> None:
@@ -205,6 +220,7 @@ def _lease_causes(lease: Obj) -> Iterator[Cause]:
 
 def _event(event: Obj, _: Context) -> None:
     _check_micro_times("Event", event, "eventTime")
+    _check_micro_times("Event", event.get("series") or {}, "lastObservedTime")
     event.setdefault("reportingComponent", "")
     event.setdefault("reportingInstance", "")
 
@@ -240,6 +256,7 @@ RULES: Mapping[KindKey, Rules] = {
     ),
     ("", "namespaces"): Rules(
         prepare_create=_new_namespace,
+        create_causes=_namespace_causes,
         prepare_update=_changed_namespace,
         name_fault=label_fault,
         returns_deleted=True,

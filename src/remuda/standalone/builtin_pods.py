@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from remuda.kube.quantity import parse_quantity
-from remuda.model.errors import BadInput
-from remuda.standalone.errors import Cause, StatusError, bad_request
+from remuda.standalone.errors import Cause, StatusError
 from remuda.standalone.metadata import forbidden, time_text
 from remuda.standalone.pod_checks import spec_causes
 
@@ -105,24 +103,8 @@ def _default_container(container: Obj) -> None:
 
 def _default_resources(resources: Obj) -> None:
     """Request what is limited, where the request is not said."""
-    for side in ("limits", "requests"):
-        if resources.get(side):
-            resources[side] = {name: _quantity(value) for name, value in resources[side].items()}
     if resources.get("limits"):
         resources["requests"] = resources["limits"] | (resources.get("requests") or {})
-
-
-def _quantity(value: Any) -> str:  # noqa: ANN401 - JSON
-    """Spell a quantity as text (a manifest may have it as a number); 400 for what is none."""
-    try:
-        parse_quantity(value)
-    except BadInput as error:
-        pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
-        raise bad_request(
-            'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression '
-            f"'{pattern}'"
-        ) from error
-    return str(value)
 
 
 def _default_probe(probe: Obj) -> None:

@@ -7,9 +7,9 @@ values make sense, is for the rules of each kind to say. Custom resources have t
 
 from __future__ import annotations
 
+import re
 import string
 from base64 import b64decode
-from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,9 @@ from msgspec import inspect
 
 from remuda.kube import core
 from remuda.kube.meta import ObjectMeta, Part, Resource
+from remuda.kube.quantity import parse_quantity
+from remuda.kube.times import parse_time
+from remuda.model.errors import BadInput
 from remuda.standalone.errors import Cause, bad_request, invalid
 
 if TYPE_CHECKING:
@@ -43,16 +46,45 @@ class _Namespace(core.Namespace, frozen=True):
     spec: _NamespaceSpec = _NamespaceSpec()
 
 
+class _SchedulingGate(Part, frozen=True):
+    name: str = ""
+
+
+class _PodSpec(core.PodSpec, frozen=True):
+    priority: int = 0
+    scheduling_gates: tuple[_SchedulingGate, ...] = ()
+
+
+class _Pod(core.Pod, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _EventSeries(Part, frozen=True):
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class _Event(core.Event, frozen=True):
+    series: _EventSeries = _EventSeries()
+
+
 _TYPES: Final = {
     **{
         (kind.group, kind.name): kind.type
         for kind in (
-            core.POD, core.NODE, core.SERVICE_ACCOUNT, core.SECRET, core.EVENT, core.LEASE, core.RUNTIME_CLASS,
+            core.NODE, core.SERVICE_ACCOUNT, core.SECRET, core.LEASE, core.RUNTIME_CLASS,
         )
     },
     ("", "ConfigMap"): _ConfigMap,
+    ("", "Event"): _Event,
     ("", "Namespace"): _Namespace,
+    ("", "Pod"): _Pod,
 }  # fmt: skip
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+"""RFC 3339; Python reads more than that."""
+
+_BLANKS: Final[dict[type[inspect.Type], Json]] = {inspect.StructType: {}, inspect.StrType: ""}
 
 _BASE64: Final = frozenset(string.ascii_letters + string.digits + "+/")
 
@@ -65,7 +97,7 @@ _QUANTITIES: Final = frozenset(
 _MORE_FIELDS: Final = {
     "ServiceAccount": ("secrets", "imagePullSecrets"),
     "Secret": ("stringData", "immutable"),
-    "Event": ("eventTime", "series", "action", "related"),
+    "Event": ("eventTime", "action", "related"),
 }
 """What kinds have at their top level beyond what our types hold. Anything else there is dropped."""
 
@@ -93,7 +125,9 @@ def decoded_change(kind: ResourceKind, obj: Obj, old: Obj) -> Obj:
         shown = msgspec.json.encode(msgspec.json.encode(obj).decode()).decode()
         cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {shown}: {wrong}")
         raise invalid("", "", "", [cause]) from None
-    return read | {"apiVersion": kind.api_version, "kind": kind.kind}
+    read.setdefault("apiVersion", kind.api_version)
+    read.setdefault("kind", kind.kind)
+    return read
 
 
 def _check_identity(kind: ResourceKind, obj: Obj) -> None:
@@ -143,9 +177,18 @@ def _read_part(value: Json, wanted: inspect.Type, path: str, old: Json) -> Json:
         return _read(value, wanted, path)
     if not isinstance(wanted, inspect.StructType):
         return _read(value, wanted, path)
-    changed = {key: item for key, item in value.items() if item is not old.get(key)}
-    kept = {key: item for key, item in value.items() if item is not None}
-    return kept | _read(changed, wanted, path)
+    fields = _fields(wanted.cls)
+    read: Obj = {}
+    for key, item in value.items():
+        if item is None:
+            continue
+        if item is old.get(key):
+            read[key] = item
+        elif key in fields:
+            read[key] = _read(item, fields[key], f"{path}.{key}")
+        else:
+            read[key] = _without_nulls(item)
+    return read
 
 
 def _read(value: Json, wanted: inspect.Type, path: str) -> Json:
@@ -191,21 +234,31 @@ def _read_quantity(value: Json, path: str) -> str:
         return f"{round(value * 1000)}m"
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return str(_of_type(value, str, "resource.Quantity", path))
+    text = str(_of_type(value, str, "resource.Quantity", path))
+    try:
+        parse_quantity(text)
+    except (BadInput, ValueError):  # what is no quantity, and what has thousands of digits
+        pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        raise _WrongType(f"quantities must match the regular expression '{pattern}'") from None
+    return text
 
 
 def _read_list(value: Json, wanted: inspect.ListType | inspect.VarTupleType, path: str) -> Json:
     given = _of_type(value, list, "[]interface {}", path)
-    return [item if item is None else _read(item, wanted.item_type, path) for item in given]
+    # To a typed server, a null among others is an empty one: its rules then say what it lacks.
+    blank = _BLANKS.get(type(wanted.item_type))
+    return [_read(blank if item is None else item, wanted.item_type, path) for item in given]
 
 
 def _read_time(value: Json, _: inspect.DateTimeType, path: str) -> Json:
     text = _of_type(value, str, "string", path)
     try:
-        datetime.fromisoformat(text)
-    except ValueError:
+        understood = _TIME.fullmatch(text) and parse_time(text)
+    except (ValueError, OverflowError):
+        understood = None
+    if not understood:
         layout = "2006-01-02T15:04:05Z07:00"
-        raise _WrongType(f'parsing time "{text}" as "{layout}": cannot parse "{text}"') from None
+        raise _WrongType(f'parsing time "{text}" as "{layout}": cannot parse "{text}"')
     return text
 
 

@@ -80,6 +80,100 @@ async def test_nonsense_is_refused_as_the_senders_fault(
     assert 400 <= answer.status < 500, answer.body
 
 
+@pytest.mark.parametrize(
+    ("plural", "body", "code"),
+    [
+        pytest.param("pods", a_pod("mare", containers=[None]), 422, id="a container"),
+        pytest.param("pods", a_pod("mare", volumes=[None]), 422, id="a volume"),
+        pytest.param("pods", a_pod("mare", tolerations=[None]), 422, id="a toleration"),
+        pytest.param("pods", a_pod("mare", schedulingGates=[None]), 422, id="a gate"),
+        pytest.param(
+            "configmaps", a_config_map("mare", ownerReferences=[None]), 422, id="an owner"
+        ),
+        pytest.param("configmaps", a_config_map("mare", finalizers=[None]), 422, id="a finalizer"),
+    ],
+)
+async def test_a_null_among_others_is_an_empty_one(
+    raw: Raw, space: Space, plural: str, body: Json, code: int
+) -> None:
+    answer = await raw.post(space.path(plural), body)
+
+    assert answer.refusal[:2] == (code, "Invalid")
+
+
+async def test_a_null_condition_harms_nobody(raw: Raw, space: Space) -> None:
+    name = f"{space.name}-node"
+    (await raw.post("/api/v1/nodes", {"metadata": {"name": name}})).ok()
+
+    answer = await raw.merge(
+        f"/api/v1/nodes/{name}/status", {"status": {"conditions": [None], "addresses": [None]}}
+    )
+
+    assert len(answer.ok()["status"]["conditions"]) == 1
+    assert answer.ok()["status"]["conditions"][0] is not None
+    (await raw.delete(f"/api/v1/nodes/{name}")).ok()
+
+
+@pytest.mark.parametrize("amount", ["many", pytest.param("9" * 5000, id="5000 digits")])
+async def test_what_is_no_quantity_is_refused_of_a_node(
+    raw: Raw, space: Space, amount: str
+) -> None:
+    manifest = {
+        "metadata": {"name": f"{space.name}-node"},
+        "status": {"allocatable": {"remuda.dev/vm": amount}},
+    }
+
+    answer = await raw.post("/api/v1/nodes", manifest)
+
+    if amount == "many":
+        assert answer.refusal[:2] == (400, "BadRequest")
+        assert "quantities must match the regular expression" in answer.refusal[2]
+    else:
+        assert answer.status < 500
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param({"series": "x"}, id="text for a series"),
+        pytest.param({"series": {"lastObservedTime": "noon"}}, id="a series at no time"),
+        pytest.param(
+            {"series": {"lastObservedTime": "2026-05-40T00:00:00.000000Z"}}, id="the 40th of May"
+        ),
+        pytest.param({"lastTimestamp": "2026-11-15"}, id="a day"),
+        pytest.param({"lastTimestamp": "2026-11-15T10:00:00"}, id="a time of no zone"),
+    ],
+)
+async def test_an_event_of_a_time_that_is_none_is_refused(
+    raw: Raw, space: Space, event: Json
+) -> None:
+    about = {"kind": "Pod", "namespace": space.name, "name": "mare"}
+    manifest = {"metadata": {"name": "mare"}, "involvedObject": about, **event}
+
+    answer = await raw.post(space.path("events"), manifest)
+
+    assert answer.refusal[:2] == (400, "BadRequest")
+    assert "cannot be handled as a Event" in answer.refusal[2]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        pytest.param({}, "metadata.name", id="no name"),
+        pytest.param(
+            {"metadata": {"name": "x"}, "spec": {"finalizers": [""]}},
+            "spec.finalizers",
+            id="a finalizer without a name",
+        ),
+    ],
+)
+async def test_a_namespace_that_lacks_a_name_is_invalid(raw: Raw, body: Json, field: str) -> None:
+    answer = await raw.post("/api/v1/namespaces", body)
+
+    assert answer.refusal[:2] == (422, "Invalid")
+    assert {where for where, _, _ in answer.causes} == {field}
+
+
 async def test_null_is_absence(raw: Raw, space: Space) -> None:
     manifest = a_pod("mare", nodeName=None, tolerations=None, activeDeadlineSeconds=None)
     manifest["metadata"].update({"labels": None, "generation": None, "ownerReferences": None})
