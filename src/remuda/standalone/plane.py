@@ -8,7 +8,10 @@ is served over HTTPS. Nothing is decided here.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import TYPE_CHECKING, Self
+
+import structlog
 
 from remuda.model.errors import BadInput, RemudaError
 from remuda.standalone.api import ApiServer
@@ -36,9 +39,14 @@ if TYPE_CHECKING:
     from remuda.ports.ids import Ids
     from remuda.standalone.decide.node_health import HealthRules
 
+    Loop = Callable[[], Coroutine[Any, Any, None]]
+
+_log = structlog.get_logger("remuda.standalone.plane")
+
 PKI_FOLDER = "pki"
 KUBECONFIG = "kubeconfig"
 CERTIFICATE_CHECK_S = 24 * 3600.0
+RESTART_FIRST_S, RESTART_MAX_S = 1.0, 60.0
 
 
 class PortTaken(RemudaError):
@@ -64,7 +72,7 @@ class ControlPlane:
         self.tokens = Tokens(token_key, ISSUER, clock, ids)
         self.api = ApiServer(self.rest, self.tokens, admin_token=admin_token)
         self._namespaces = Namespaces(self.rest, store, self.kinds)
-        self._loops: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        self._loops: dict[str, Loop] = {
             "namespaces": self._namespaces.run,
             "collector": Collector(self.rest, store, self.kinds).run,
             "scheduler": Scheduler(self.rest, store, clock, ids).run,
@@ -107,11 +115,15 @@ class ControlPlane:
         await self._namespaces.bootstrap()
 
     async def run(self) -> None:
-        """Run the controllers until cancelled. One that fails ends all of them: half a control plane is none."""
+        """Run the controllers until cancelled. In memory, one that fails ends all: a simulation must not hide it."""
         await self.bootstrap()
         async with asyncio.TaskGroup() as group:
             for name, loop in self._loops.items():
-                group.create_task(_forever(name, loop), name=f"control plane: {name}")
+                group.create_task(self._tend(name, loop), name=f"control plane: {name}")
+
+    async def _tend(self, name: str, loop: Loop) -> None:
+        await loop()
+        raise RuntimeError(f"the {name} loop ended by itself; it only ends by being cancelled")
 
 
 class DurableControlPlane(ControlPlane):
@@ -145,6 +157,19 @@ class DurableControlPlane(ControlPlane):
             raise
         self.kubeconfig = data / KUBECONFIG
 
+    async def _tend(self, name: str, loop: Loop) -> None:
+        """Begin a controller again that failed: what it fell over is still there, and only the API can remove it."""
+        pause_s = RESTART_FIRST_S
+        while True:
+            try:
+                await super()._tend(name, loop)
+            except Exception as error:  # noqa: BLE001 - the loop's edge
+                # The plain trace, never the variables in it: they may hold Secrets.
+                trace = "".join(traceback.format_exception(error))
+                _log.error("controller failed", controller=name, retry_in_s=pause_s, trace=trace)
+            await self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, RESTART_MAX_S)
+
     async def serve(
         self, settings: HttpSettings, on_ready: Callable[[str], None] = lambda _: None
     ) -> None:
@@ -170,11 +195,15 @@ class DurableControlPlane(ControlPlane):
         """Renew certificates while it runs: it may run for longer than they last."""
         while True:
             await self._clock.sleep(CERTIFICATE_CHECK_S)
-            found = load_or_create(self.pki.folder, self._clock, self._ids)
-            if found == self.pki:
+            try:
+                found = load_or_create(self.pki.folder, self._clock, self._ids)
+                if found == self.pki:
+                    continue
+                write_kubeconfig(self.kubeconfig, address, found)
+            except OSError as error:  # a full disk: there are days left to try again
+                _log.error("certificates not renewed", error=str(error))
                 continue
             self.pki = found
-            write_kubeconfig(self.kubeconfig, address, found)
             for user in users:
                 user.use_certificates(found)
 
@@ -194,11 +223,6 @@ async def _listen(front: HttpFront, settings: HttpSettings) -> str:
         ) from None
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"https://{host}:{port}"
-
-
-async def _forever(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    await loop()
-    raise RuntimeError(f"the {name} loop ended by itself; it only ends by being cancelled")
 
 
 def _finish(work: Coroutine[Any, Any, None]) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.model.errors import BadInput
@@ -159,6 +160,27 @@ async def test_certificates_are_renewed_while_it_runs(tmp_path: Path) -> None:
         task.cancel()
     assert base64.b64encode(plane.pki.admin.key).decode() in plane.kubeconfig.read_text()
     await plane.close()
+
+
+async def test_a_controller_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    plane = durable(tmp_path)
+    await plane.bootstrap()
+    nodes = next(kind for kind in plane.kinds if kind.plural == "nodes")
+    meta = {"name": "a", "uid": "1", "creationTimestamp": "2026-11-15T12:00:00Z"}
+    plane.store.put(nodes, {"metadata": meta, "status": {"conditions": [5]}})  # past all checks
+    await plane.store.settled()
+    home = Request("POST", "/api/v1/namespaces", body=b'{"metadata": {"name": "ci"}}')
+    account = Request("GET", "/api/v1/namespaces/ci/serviceaccounts/default")
+    with capture_logs() as logs:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            task = group.create_task(plane.run(), name="plane")
+            await asyncio.sleep(0.1)
+            assert (await asked(plane.wire(), home))[0] == 201
+            while (await asked(plane.wire(), account))[0] != 200:  # noqa: ASYNC110 - a write by another
+                await asyncio.sleep(0.01)
+            task.cancel()
+    await plane.close()
+    assert [entry["controller"] for entry in logs] == ["node-lifecycle"]
 
 
 async def test_a_taken_port_is_said_and_the_directory_let_go(tmp_path: Path) -> None:
