@@ -7,16 +7,14 @@ and the simulator's faults all run the same client code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What is asked. ``path`` is absolute and already percent-encoded; ``query`` is not yet encoded."""
 
     method: str
@@ -27,8 +25,7 @@ class Request:
     accept: str = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """What was answered, read to its end."""
 
     status: int

@@ -27,14 +27,14 @@ from remuda.standalone.lists import options_refused
 from remuda.standalone.requests import (
     MediaType,
     Target,
+    Targets,
     accepted,
-    find_target,
     flag,
     method_not_allowed,
     no_such_path,
     number,
 )
-from remuda.standalone.rest import WriteOptions
+from remuda.standalone.rest import DEFAULT_WRITE, WriteOptions
 from remuda.standalone.reviews import Reviews
 from remuda.standalone.shapes import Shaper
 from remuda.standalone.store import encode
@@ -76,6 +76,7 @@ class ApiServer:
         self._admin_token = admin_token.encode()
         self._logs = logs
         self._shaper = Shaper(rest.clock)
+        self._targets = Targets(rest.kinds)
         self._bookmark_every_s = bookmark_every_s
 
     # --- Who --------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class ApiServer:
         if request.path in _HEALTH:
             return Response(200, b"ok")
         try:
-            target = find_target(self.rest.kinds, request.path)
+            target = self._targets.find(request.path)
         except StatusError:
             return Response(200, encode(self._describe(request)))
         query = dict(request.query)
@@ -303,7 +304,7 @@ class ApiServer:
 
     def _open(self, request: Request, user: User) -> Stream:
         self._check(request, user)
-        target = find_target(self.rest.kinds, request.path)
+        target = self._targets.find(request.path)
         query = dict(request.query)
         if target.subresource == "log":
             pod = self.rest.get(target.kind, target.namespace, target.name)
@@ -375,6 +376,8 @@ def _body(request: Request, kind: str) -> Obj:
 
 
 def _write_options(query: Mapping[str, str]) -> WriteOptions:
+    if "dryRun" not in query and "fieldValidation" not in query:
+        return DEFAULT_WRITE
     return WriteOptions(
         dry_run=_dry_run(query.get("dryRun", ""), "CreateOptions"),
         field_validation=query.get("fieldValidation") or "Warn",

@@ -88,8 +88,10 @@ class Collector:
                     self._suspects.add(key)
 
     def _note(self, event: StoredEvent) -> None:
-        key = _key(event.kind, event.object)
         before, after = event.previous, event.object
+        if before is not None and event.change != "DELETED" and _concerns_nobody(before, after):
+            return
+        key = _key(event.kind, event.object)
         if event.change == "DELETED":
             self._forget(key)
             self._suspects |= self._dependents.get(uid_of(after), set())
@@ -284,6 +286,17 @@ def _thing(key: Key, obj: Obj) -> Thing:
         owners=tuple(_owners(obj)),
         finalizers=tuple(meta.get("finalizers") or ()),
         deleting="deletionTimestamp" in meta,
+    )
+
+
+def _concerns_nobody(before: Obj, after: Obj) -> bool:
+    """Say that a change is none of the collector's business, as nearly all are: no owners, no deletion, no CRD."""
+    old, new = before["metadata"], after["metadata"]
+    return (
+        "deletionTimestamp" not in new
+        and "ownerReferences" not in new
+        and "ownerReferences" not in old
+        and after["kind"] != "CustomResourceDefinition"
     )
 
 

@@ -64,15 +64,19 @@ class Kinds:
 
     def __init__(self, kinds: Iterable[ResourceKind]) -> None:
         self._by_path: dict[tuple[str, str, str], ResourceKind] = {}
+        self.changes = 0
+        """How often kinds came or went: what was derived from them holds while this stays the same."""
         for kind in kinds:
             self.add(kind)
 
     def add(self, kind: ResourceKind) -> None:
         self._by_path[kind.group, kind.version, kind.plural] = kind
+        self.changes += 1
 
     def remove(self, group: str, plural: str) -> None:
         for path in [p for p in self._by_path if p[0] == group and p[2] == plural]:
             del self._by_path[path]
+            self.changes += 1
 
     def find(self, group: str, version: str, plural: str) -> ResourceKind | None:
         return self._by_path.get((group, version, plural))

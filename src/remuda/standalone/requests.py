@@ -17,6 +17,7 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _CORE_DEPTH, _GROUP_DEPTH = 2, 3
 _NAMESPACED_DEPTH = 3
 _TRUE = frozenset({"1", "true", "True", "t", ""})
+_KNOWN_PATHS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,25 @@ class Target:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+
+
+class Targets:
+    """Reads paths, and remembers the last ones: a controller asks for the same few again and again."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._known: dict[str, Target] = {}
+        self._changes = kinds.changes
+
+    def find(self, path: str) -> Target:
+        """Return what ``find_target`` would."""
+        if self._changes != self._kinds.changes or len(self._known) > _KNOWN_PATHS_MAX:
+            self._known.clear()
+            self._changes = self._kinds.changes
+        found = self._known.get(path)
+        if found is None:
+            found = self._known[path] = find_target(self._kinds, path)
+        return found
 
 
 def find_target(kinds: Kinds, path: str) -> Target:

@@ -279,7 +279,8 @@ class Rest:
         version = meta.get("resourceVersion")
         if version not in _UNCONDITIONAL and version != old_meta["resourceVersion"]:
             raise conflict(kind.group, kind.plural, old_meta["name"], _STALE)
-        meta_rules.carry_over(meta, old_meta)
+        if meta != old_meta:
+            meta_rules.carry_over(meta, old_meta)
         new = self._confine(kind, rules, old, new, subresource)
         if kind.schema is not None:
             new = self.custom.admit(kind, new, old, options.field_validation, subresource)
