@@ -34,6 +34,9 @@ log = structlog.get_logger(__name__)
 
 _TRIES_PER_REIGN = 3
 
+STOP_S = 1.0
+"""The least time between the end of our reign and that of our Lease: for requests that the network delays."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
@@ -52,11 +55,19 @@ class ElectionSettings:
     """How often to renew, and how often to look whether the Lease is free."""
 
     def __post_init__(self) -> None:
-        if not self.retry_s < self.renew_deadline_s < self.lease_duration_s:
+        what = f"The settings of the election {self.namespace}/{self.name} cannot be used"
+        if not self.identity:
             raise BadInput(
-                f"The times of the election {self.namespace}/{self.name} cannot be used",
-                why="a leader would act when another may lead already",
-                fix="Keep retry < renew deadline < lease duration",
+                what,
+                why="an empty identity is what a free Lease has",
+                fix="Give each candidate a name",
+            )
+        if not 0 < self.retry_s < self.renew_deadline_s <= self.lease_duration_s - STOP_S:
+            raise BadInput(
+                what,
+                why=f"retry {self.retry_s:g} s, renew deadline {self.renew_deadline_s:g} s and lease "
+                f"{self.lease_duration_s:g} s would let a leader act when another may lead already",
+                fix=f"Keep 0 < retry < renew deadline, and that {STOP_S:g} s or more below the lease duration",
             )
 
 
@@ -115,12 +126,26 @@ class LeaderElector:
         self._observed: Observed | None = None
         self._version = ""
         self._leads_until = float("-inf")
+        self._doubtful_until = float("-inf")
         self._transitions = 0
 
     @property
     def is_leader(self) -> bool:
         """Whether we may act now. Right even if the process was stopped for a while and its timers are late."""
-        return self._clock.monotonic() < self._leads_until
+        return self.left_s > 0
+
+    @property
+    def leads_until(self) -> float:
+        """When we stop to act, if we cannot renew; on the monotonic clock."""
+        return self._leads_until
+
+    @property
+    def left_s(self) -> float:
+        return self._leads_until - self._clock.monotonic()
+
+    def doubt(self, until: float) -> None:
+        """Do not give the Lease back before then: a write of ours may still be carried out."""
+        self._doubtful_until = max(self._doubtful_until, until)
 
     @property
     def transitions(self) -> int:
@@ -151,7 +176,11 @@ class LeaderElector:
             except (Conflict, AlreadyExists, NotFound):
                 pass  # another candidate was faster: look again soon
             except (KubeError, TimeoutError) as error:
-                log.warning("election failed", lease=self._settings.name, error=str(error))
+                log.warning(
+                    "election failed",
+                    lease=self._settings.name,
+                    error=str(error) or "no answer in time",
+                )
             await self._clock.sleep(spread(wait_s, self._ids.fraction()))
 
     async def _look(self) -> Step:
@@ -226,16 +255,19 @@ class LeaderElector:
 
     async def _renew_while_possible(self) -> None:
         while True:
-            left_s = self._leads_until - self._clock.monotonic()
-            if left_s <= 0:
+            if not self.is_leader:
                 return
             wait_s = spread(self._settings.retry_s, self._ids.fraction())
-            await self._clock.sleep(min(wait_s, left_s))
+            await self._clock.sleep(min(wait_s, self.left_s))
             try:
                 async with asyncio.timeout_at(self._renew_until()):
                     await self._renew()
             except (KubeError, TimeoutError) as error:
-                log.warning("lease not renewed", lease=self._settings.name, error=str(error))
+                log.warning(
+                    "lease not renewed",
+                    lease=self._settings.name,
+                    error=str(error) or "no answer in time",
+                )
 
     def _renew_until(self) -> float:
         """Leave time for another try: a connection that died unseen swallows one, and the next opens a new one."""
@@ -267,13 +299,22 @@ class LeaderElector:
         self._leads_until = float("-inf")
         if not still_ours:
             return
+        if self._clock.monotonic() < self._doubtful_until:
+            log.warning(
+                "lease not released", lease=self._settings.name, error="a write is in doubt"
+            )
+            return
         try:
             async with asyncio.timeout(self._settings.retry_s):
                 await self._write(
                     {"holderIdentity": None, "renewTime": micro_time(self._clock.now())}
                 )
         except (KubeError, TimeoutError) as error:
-            log.warning("lease not released", lease=self._settings.name, error=str(error))
+            log.warning(
+                "lease not released",
+                lease=self._settings.name,
+                error=str(error) or "no answer in time",
+            )
 
 
 async def _led(lead: Callable[[], Awaitable[None]]) -> None:

@@ -170,6 +170,10 @@ class BoundPod:
 class Kube(Protocol):
     """The API server. Every call has a deadline; every error is a KubeError."""
 
+    def within(self, seconds: float) -> Kube:
+        """Return the same server, with calls that end within so long: a write is not applied after that."""
+        ...
+
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T: ...
 
     async def list(self, kind: Kind[T], query: Query = ...) -> Listing[T]:

@@ -111,6 +111,10 @@ class FakeKube(Kube):
         if (waiting := self.faults.get(verb)) and (fault := waiting.pop(0)) is not None:
             raise fault
 
+    def within(self, seconds: float) -> FakeKube:
+        del seconds
+        return self
+
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         await self._called("get")
         found: T | None = self.objects.get(Key(namespace, name))

@@ -17,15 +17,14 @@ from remuda.control.election import (
     Wait,
     decide,
 )
-from remuda.control.fencing import FencedKube, NotLeading
-from remuda.kube.core import LEASE, Lease, LeaseSpec
+from remuda.kube.core import LEASE, LeaseSpec
 from remuda.kube.patches import MergePatch
 from remuda.model.errors import BadInput
 from remuda.ports.kube import TimedOut, Unavailable
 from remuda.sim.clock import SimClock
 from remuda.sim.ids import SeededIds
 from remuda.sim.loop import run
-from tests.unit.control.fake_kube import FakeKube, broken, named
+from tests.unit.control.fake_kube import FakeKube, broken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,12 +67,21 @@ def test_decide(observed: Observed | None, now: float, step: Step) -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_s", "renew_deadline_s", "lease_duration_s"), [(2, 15, 15), (10, 10, 15), (2, 20, 15)]
+    ("retry_s", "renew_deadline_s", "lease_duration_s"),
+    [
+        pytest.param(2, 15, 15, id="no time to stop"),
+        pytest.param(2, 14.5, 15, id="too little time to stop"),
+        pytest.param(10, 10, 15, id="one try only"),
+        pytest.param(2, 20, 15, id="a reign beyond the lease"),
+        pytest.param(0, 10, 15, id="no pause between renewals"),
+        pytest.param(-1, 10, 15, id="a pause that is none"),
+        pytest.param(2, float("nan"), 15, id="no number"),
+    ],
 )
 def test_times_that_would_let_two_lead_are_refused(
     retry_s: float, renew_deadline_s: float, lease_duration_s: int
 ) -> None:
-    with pytest.raises(BadInput, match="retry < renew deadline < lease duration"):
+    with pytest.raises(BadInput, match="Keep 0 < retry < renew deadline, and that 1 s or more"):
         ElectionSettings(
             namespace="ci",
             name="leader",
@@ -82,6 +90,11 @@ def test_times_that_would_let_two_lead_are_refused(
             renew_deadline_s=renew_deadline_s,
             lease_duration_s=lease_duration_s,
         )
+
+
+def test_a_candidate_without_a_name_is_refused() -> None:
+    with pytest.raises(BadInput, match="an empty identity is what a free Lease has"):
+        ElectionSettings(namespace="ci", name="leader", identity="")
 
 
 class Candidate:
@@ -268,26 +281,5 @@ def test_led_work_that_fails_ends_the_process_and_frees_the_lease() -> None:
             await a.elector.run(fails)
         assert caught.group_contains(ZeroDivisionError)
         assert not kube.objects[LEASE_KEY].spec.holder_identity
-
-    run(main)
-
-
-def test_a_stopped_process_whose_timers_are_late_writes_nothing_when_it_goes_on() -> None:
-    async def main() -> None:
-        kube = FakeKube()
-        a = Candidate(kube, "a")
-        fenced = FencedKube(kube, lambda: a.elector.is_leader)
-        async with campaigning(a):
-            await asyncio.sleep(5)
-            await fenced.create(LEASE, Lease(metadata=named("made by the leader")))
-            a.elector._leads_until = asyncio.get_running_loop().time()  # noqa: SLF001 - a pause: time passed, timers did not
-            with pytest.raises(NotLeading):
-                await fenced.create(LEASE, Lease(metadata=named("made too late")))
-            with pytest.raises(NotLeading):
-                await fenced.patch(LEASE, "leader", MergePatch({}), namespace="ci")
-            with pytest.raises(NotLeading):
-                await fenced.delete(LEASE, "leader", namespace="ci")
-            assert (await fenced.get(LEASE, "leader", namespace="ci")).name == "leader"
-        assert Key("ci", "made too late") not in kube.objects
 
     run(main)

@@ -7,7 +7,7 @@ It holds no policy: no retries, no caches of objects. A request that failed is t
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -80,6 +80,15 @@ class KubeClient:
         self._wire = wire
         self._settings = settings
         self._decoding = decoding or Decoding()
+        # The server is told when we give a write up: it must not carry it out after that.
+        self._deadline = (("timeout", f"{max(settings.call_timeout_s, 0.001):.3f}s"),)
+        self._author = (("fieldManager", settings.field_manager), *self._deadline)
+
+    def within(self, seconds: float) -> KubeClient:
+        if seconds >= self._settings.call_timeout_s:
+            return self
+        settings = replace(self._settings, call_timeout_s=seconds)
+        return KubeClient(self._wire, settings, self._decoding)
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         what = f"{_named(kind, namespace, name)} was not read"
@@ -162,7 +171,9 @@ class KubeClient:
             version = {"resourceVersion": seen.resource_version} if seen.resource_version else {}
             options["preconditions"] = {"uid": seen.uid, **version}
         path = _path(what, kind, namespace, name)
-        await self._send(what, Request("DELETE", path, (), msgspec.json.encode(options)))
+        await self._send(
+            what, Request("DELETE", path, self._deadline, msgspec.json.encode(options))
+        )
 
     async def request_token(
         self,
@@ -176,7 +187,8 @@ class KubeClient:
         what = f"No token was given for ServiceAccount {namespace}/{service_account}"
         path = _path(what, reviews.SERVICE_ACCOUNT, namespace, service_account, "token")
         body = reviews.token_request(audience, expiration_s, pod)
-        return reviews.token(what, (await self._send(what, Request("POST", path, (), body))).body)
+        request = Request("POST", path, self._deadline, body)
+        return reviews.token(what, (await self._send(what, request)).body)
 
     async def review_token(self, token: str, *, audience: str) -> TokenSubject | None:
         what = "A token was not reviewed"
@@ -193,10 +205,6 @@ class KubeClient:
 
     async def close(self) -> None:
         await self._wire.close()
-
-    @property
-    def _author(self) -> tuple[tuple[str, str], ...]:
-        return (("fieldManager", self._settings.field_manager),)
 
     async def _send(self, what: str, request: Request) -> Response:
         response = await self._wire.send(request, timeout_s=self._settings.call_timeout_s)

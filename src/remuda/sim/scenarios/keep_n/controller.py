@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, assert_never
 
-from remuda.adapters.kube_client import ClientSettings, KubeClient
+from remuda.adapters.kube_client import KubeClient
 from remuda.control.election import ElectionSettings, LeaderElector
+from remuda.control.fencing import FencedKube
 from remuda.control.queue import WorkQueue
 from remuda.control.reflector import Reflector, ReflectorSettings
 from remuda.control.tasks import run_forever
@@ -27,14 +28,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from remuda.control.cache import Key
+    from remuda.ports.kube import Kube
     from remuda.sim.world import Process
-
-LEASE_DURATION_S = 15
-RENEW_DEADLINE_S = 10.0
-CALL_TIMEOUT_S = 4.0
-"""A write may be under way when the leader stops; it must have been applied, or never be, before the lease ends."""
-
-assert RENEW_DEADLINE_S + CALL_TIMEOUT_S < LEASE_DURATION_S
 
 
 class HerdController:
@@ -43,7 +38,7 @@ class HerdController:
     def __init__(self, process: Process, broken: frozenset[str]) -> None:
         self._process = process
         self._broken = broken
-        self._kube = KubeClient(process.wire, ClientSettings(call_timeout_s=CALL_TIMEOUT_S))
+        self._kube: Kube = KubeClient(process.wire)
         relist_s = 1e9 if "relist" in broken else 60.0
         settings = ReflectorSettings(resync_s=30.0, relist_s=relist_s)
         self._herds = self._reflector(HERD_LABEL, settings)
@@ -52,12 +47,12 @@ class HerdController:
             namespace=NAMESPACE,
             name=LEASE,
             identity=f"{process.name}_{process.life}_{process.ids.suffix()}",
-            lease_duration_s=LEASE_DURATION_S,
-            renew_deadline_s=RENEW_DEADLINE_S,
         )
         # A client of its own: a busy one must not starve the renewals.
-        own = KubeClient(process.wire, ClientSettings(call_timeout_s=CALL_TIMEOUT_S))
+        own = KubeClient(process.wire)
         self._elector = LeaderElector(own, election, clock=process.clock, ids=process.ids)
+        if "fencing" not in broken:
+            self._kube = FencedKube(self._kube, self._elector)
         self._queue: WorkQueue[str] | None = None
 
     def _reflector(self, label: str, settings: ReflectorSettings) -> Reflector[ConfigMap]:
@@ -114,8 +109,6 @@ class HerdController:
         horses = tuple(h for h in self._horses.all() if h.labels.get(HORSE_LABEL) == name)
         actions = decide(herd, horses)
         for action in actions:
-            if not self._elector.is_leader and "fencing" not in self._broken:
-                return None  # the next leader starts from a look of its own
             with because(action.why):
                 await self._apply(herd, action)
         return None
