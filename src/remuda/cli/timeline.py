@@ -17,6 +17,7 @@ _MARKS = {
     "start": "+",
     "crash": "x",
     "exit": "x",
+    "stop": "x",
     "pause": "-",
     "resume": "+",
     "partition": "/",
@@ -33,6 +34,7 @@ _PHRASES = {
     "start": "starts",
     "crash": "is killed",
     "exit": "ends",
+    "stop": "is told to stop",
     "pause": "stops dead",
     "resume": "goes on",
     "partition": "is cut off",
@@ -40,7 +42,7 @@ _PHRASES = {
     "lead": "leads",
     "stop-leading": "no longer leads",
 }
-_PLAIN = frozenset({"ok", "killed", "stopped"})
+_PLAIN = frozenset({"ok", "killed", "stopped", "told"})
 
 
 class Timeline:

@@ -1,4 +1,4 @@
-"""What happens to whole processes, by chance: crashes, pauses, partitions and wrong clocks."""
+"""What happens to whole processes, by chance: crashes, restarts, pauses, partitions and wrong clocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SKEW_MAX_S = 300.0
 PARTITION_MAX_S = 90.0
 DOWN_MAX_S = 30.0
 
-DISTURBANCES = ("crash", "crash", "pause", "partition", "partition", "skew")
+DISTURBANCES = ("crash", "crash", "stop", "pause", "partition", "partition", "skew")
 """Drawn from evenly: what stands twice happens twice as often."""
 
 
@@ -35,6 +35,8 @@ async def disturb(world: World, names: Sequence[str], *, every_s: float, until_s
         match chance.choice(DISTURBANCES):
             case "crash":
                 world.crash(name, restart_after_s=chance.uniform(1.0, DOWN_MAX_S))
+            case "stop":
+                world.stop(name, restart_after_s=chance.uniform(1.0, DOWN_MAX_S))
             case "pause":
                 world.pause(name, PAUSE_S)
             case "partition":

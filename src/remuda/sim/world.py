@@ -140,6 +140,16 @@ class World:
         )  # a process that is killed while it is paused does not wake, it dies
         actor.task.cancel()
 
+    def stop(self, name: str, *, restart_after_s: float = RESTART_S) -> None:
+        """Tell a process to end, as SIGTERM would: it may still say goodbye. What it has sent is carried out."""
+        actor = self._actors[name]
+        if actor.process is None or actor.task is None or actor.process.link.severed:
+            return
+        self.disturbances["stop"] += 1
+        self.trace.note(name, "stop", "-", "told", "it is rolled")
+        actor.restart_after_s = restart_after_s
+        actor.task.cancel()
+
     def pause(self, name: str, seconds: float) -> None:
         """Stop a process's turns while time goes on, as a long garbage collection or a suspended VM would."""
         if self._actors[name].process is None or self.loop.is_held(name):

@@ -88,6 +88,36 @@ def test_nothing_that_a_dying_process_does_reaches_the_world() -> None:
     assert len(refused) == 1
 
 
+def test_a_process_that_is_told_to_stop_may_say_goodbye_and_comes_back() -> None:
+    lives: list[int] = []
+
+    async def main(process: Process) -> None:
+        lives.append(process.life)
+        if process.life == 1:
+            await process.kube.create(LEASE, a_lease("a"))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            patch = MergePatch({"spec": {"holderIdentity": "a tidy end"}})
+            await process.kube.patch(LEASE, "a", patch, namespace="default")
+
+    async def story(world: World) -> None:
+        world.start("a", main)
+        await asyncio.sleep(1)
+        world.stop("a", restart_after_s=10)
+        await asyncio.sleep(9)
+        assert lives == [1]
+        lease = world.plane.store.get(LEASE, "default", "a")
+        assert lease is not None
+        assert lease["spec"]["holderIdentity"] == "a tidy end"
+        await asyncio.sleep(2)
+        assert lives == [1, 2]
+        assert world.disturbances == {"stop": 1}
+        world.crash("a")  # or its goodbye would be an error of the world's end
+
+    in_world(story)
+
+
 def test_a_paused_process_does_nothing_and_does_not_notice() -> None:
     ticks: list[float] = []
 

@@ -83,7 +83,7 @@ class HerdController:
         except asyncio.CancelledError:
             if not process.link.severed:
                 process.link.trace.note(process.name, "stop-leading", lease, "ok")
-                if "fencing" in self._broken:
+                if "fencing" in self._broken and not self._elector.is_leader:
                     await self._work()  # a leader that does not care
             raise
 
