@@ -1,8 +1,8 @@
 """
 The API server without HTTP: requests in, answers out. Who asks, what for, in which shape, and which verb that is.
 
-``handle`` answers requests that end, ``stream`` those that go on (watches, logs that are followed). What the verbs
-do is in ``rest``; nothing here touches the store.
+``handle`` answers requests that end, ``stream`` those that go on (watches). What the verbs do is in ``rest``; nothing
+here touches the store. Logs are not the store's: the HTTP front fetches them from the agents.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from remuda.ports.wire import Request, Response
 from remuda.standalone import discovery, openapi, subresources
+from remuda.standalone.bodies import check_body
 from remuda.standalone.errors import (
     Cause,
     StatusError,
@@ -38,7 +39,7 @@ from remuda.standalone.rest import DEFAULT_WRITE, WriteOptions
 from remuda.standalone.reviews import Reviews
 from remuda.standalone.shapes import Shaper
 from remuda.standalone.store import encode
-from remuda.standalone.streams import Stream, followed_log, opened_watch, refused
+from remuda.standalone.streams import Stream, opened_watch, refused
 from remuda.standalone.users import ADMIN, ANONYMOUS, User
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
     from remuda.ports.wire import WireStream
     from remuda.standalone.objects import Obj
     from remuda.standalone.rest import Rest
-    from remuda.standalone.streams import LogSource
     from remuda.standalone.tokens import Tokens
 
 BODY_SIZE_MAX = 3 * 1024 * 1024
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 _PUBLIC = _HEALTH | {"/version"}
+_LOG_PARTS, _LOG_ROOT = 8, ["api", "v1", "namespaces"]
 _JSON_BODIES = frozenset({"", "application/json", "*/*"})
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
@@ -68,13 +69,11 @@ class ApiServer:
         tokens: Tokens,
         *,
         admin_token: str,
-        logs: LogSource | None = None,
         bookmark_every_s: float = 60.0,
     ) -> None:
         self.rest = rest
         self._reviews = Reviews(rest, tokens)
         self._admin_token = admin_token.encode()
-        self._logs = logs
         self._shaper = Shaper(rest.clock)
         self._targets = Targets(rest.kinds)
         self._bookmark_every_s = bookmark_every_s
@@ -85,7 +84,8 @@ class ApiServer:
         """Return who holds a token; nobody in particular without one. StatusError 401 for a bad one."""
         if bearer is None:
             return ANONYMOUS
-        if hmac.compare_digest(bearer.encode(), self._admin_token):
+        # Whatever bytes a header held: surrogates stand for those that are no text.
+        if hmac.compare_digest(bearer.encode(errors="surrogateescape"), self._admin_token):
             return ADMIN
         return self._reviews.user(bearer)
 
@@ -102,6 +102,8 @@ class ApiServer:
             return refused(refusal)
         except RecursionError:
             return refused(bad_request("the request body is nested too deeply"))
+        except UnicodeDecodeError:
+            return refused(bad_request("the request body is not UTF-8"))
 
     def _check(self, request: Request, user: User) -> None:
         if user.is_anonymous and request.path not in _PUBLIC:
@@ -291,7 +293,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def stream(self, request: Request, user: User) -> AsyncIterator[WireStream]:
-        """Open a watch or a log. A refusal is a stream of its own: its status, and a Status as its only chunk."""
+        """Open a watch. A refusal is a stream of its own: its status, and a Status as its only chunk."""
         try:
             stream = self._open(request, user)
         except StatusError as refusal:
@@ -306,9 +308,6 @@ class ApiServer:
         self._check(request, user)
         target = self._targets.find(request.path)
         query = dict(request.query)
-        if target.subresource == "log":
-            pod = self.rest.get(target.kind, target.namespace, target.name)
-            return followed_log(self._logs, pod, query)
         _check_verb(target, "watch")
         if target.name:
             raise method_not_allowed()
@@ -327,14 +326,22 @@ def is_stream(request: Request) -> bool:
     """Tell whether the answer may go on for long: a watch, or a log."""
     if request.method != "GET":
         return False
-    if request.path.endswith("/log") and "/pods/" in request.path:
+    if is_log(request.path):
         return True
     return any(name == "watch" and flag({name: value}, name) for name, value in request.query)
 
 
+def is_log(path: str) -> bool:
+    """Tell whether a path is a Pod's log: ``/api/v1/namespaces/NAMESPACE/pods/POD/log``."""
+    if not path.endswith("/log"):
+        return False
+    parts = path.split("/")
+    return len(parts) == _LOG_PARTS and parts[1:4] == _LOG_ROOT and parts[5] == "pods"
+
+
 def content_type_of(request: Request, response: Response) -> str:
     """Return the Content-Type of an answer, for the HTTP front."""
-    if response.status == 200 and (request.path in _HEALTH or request.path.endswith("/log")):  # noqa: PLR2004 - OK
+    if response.status == 200 and request.path in _HEALTH:  # noqa: PLR2004 - OK
         return "text/plain"
     if request.path in {"/api", "/apis"} and b'"APIGroupDiscoveryList"' in response.body[:200]:
         version = "v2" if b'apidiscovery.k8s.io/v2"' in response.body[:200] else "v2beta1"
@@ -398,7 +405,9 @@ def _option_refused(kind: str, field: str, message: str) -> StatusError:
 def _delete_options(request: Request, query: Mapping[str, str]) -> Obj:
     """Return DeleteOptions from the body, or from the query if there is no body."""
     if request.body:
-        return _body(request, "DeleteOptions")
+        body = _body(request, "DeleteOptions")
+        check_body("DeleteOptions", body)
+        return body
     options: Obj = {
         "propagationPolicy": query.get("propagationPolicy"),
         "gracePeriodSeconds": number(query, "gracePeriodSeconds"),

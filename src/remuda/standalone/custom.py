@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remuda.standalone import crds
+from remuda.standalone.bodies import check_body
 from remuda.standalone.errors import StatusError, bad_request, invalid
 from remuda.standalone.metadata import invalid_value
 from remuda.standalone.rules import Rules
@@ -39,6 +40,7 @@ _RULES = Rules(
 
 
 def _new_crd(crd: Obj, context: Context) -> None:
+    check_body("CustomResourceDefinition", crd)
     crd["spec"] = crds.defaulted(crd)["spec"]
     meta = crd["metadata"]
     meta["finalizers"] = [*(meta.get("finalizers") or ()), CRD_FINALIZER]
@@ -47,6 +49,7 @@ def _new_crd(crd: Obj, context: Context) -> None:
 
 
 def _changed_crd(crd: Obj, _: Obj, context: Context) -> None:
+    check_body("CustomResourceDefinition", crd)
     crd["spec"] = crds.defaulted(crd)["spec"]
     _establish(crd, context)
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from remuda.standalone.objects import Obj
     from remuda.standalone.rules import Rules
 
+_GRACE_MAX_S = 1 << 31
+"""Beyond 68 years, which would leave the calendar."""
 _CASCADE_FINALIZER = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 
 
@@ -62,7 +64,8 @@ def mark(obj: Obj, rules: Rules, now: datetime, grace_s: int | None) -> tuple[Ob
     """Return the object with its deletion timestamp, and whether somebody (a Pod's node) still has to end it."""
     if "deletionTimestamp" in obj["metadata"]:
         return _shorten(obj, now, grace_s) if rules.grace_period_s else (obj, False)
-    period_s = rules.grace_period_s(obj, grace_s) if rules.grace_period_s else 0
+    asked_s = rules.grace_period_s(obj, grace_s) if rules.grace_period_s else 0
+    period_s = min(asked_s, _GRACE_MAX_S)
     ends = time_text(now + timedelta(seconds=period_s))
     return marked_for_deletion(obj, at=ends, grace_s=period_s), period_s > 0
 

@@ -19,8 +19,9 @@ from aiohttp import web
 
 from remuda.ports.wire import Request
 from remuda.standalone import protobuf
-from remuda.standalone.api import BODY_SIZE_MAX, content_type_of, is_stream
+from remuda.standalone.api import BODY_SIZE_MAX, content_type_of, is_log, is_stream
 from remuda.standalone.errors import StatusError, bad_request, unauthorized
+from remuda.standalone.requests import find_target
 from remuda.standalone.store import encode
 from remuda.standalone.users import ANONYMOUS, User
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 _BEARER = "bearer "
-_LOG_PARTS = 8
 _log = structlog.get_logger("remuda.standalone.http")
 
 
@@ -180,7 +180,7 @@ class HttpFront:
     async def _answer_for_long(
         self, http: web.BaseRequest, request: Request, user: User
     ) -> web.StreamResponse:
-        if request.path.endswith("/log") and self._logs is not None:
+        if is_log(request.path) and self._logs is not None:
             return await self._send_log(http, request, user)
         async with self._api.stream(request, user) as stream:
             answer = web.StreamResponse(status=stream.status)
@@ -194,10 +194,8 @@ class HttpFront:
         assert self._logs is not None, "asked before"
         if user.is_anonymous:
             raise unauthorized()
-        parts = request.path.split("/")
-        if len(parts) != _LOG_PARTS:
-            raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        async with self._logs.open(parts[4], parts[6], dict(request.query)) as log:
+        pod = find_target(self._api.rest.kinds, request.path)
+        async with self._logs.open(pod.namespace, pod.name, dict(request.query)) as log:
             answer = web.StreamResponse()
             answer.content_type = "text/plain"
             await self._send(http, answer, log.chunks())

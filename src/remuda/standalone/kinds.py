@@ -91,7 +91,8 @@ class Kinds:
 
 BUILT_IN = (
     ResourceKind("", "v1", "Namespace", "namespaces", "namespace", namespaced=False, short_names=("ns",),
-                 subresources=("status", "finalize")),
+                 subresources=("status", "finalize"),
+                 verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection")),
     ResourceKind("", "v1", "Pod", "pods", "pod", short_names=("po",), categories=("all",),
                  subresources=("status", "binding", "log", "eviction")),
     ResourceKind("", "v1", "Node", "nodes", "node", namespaced=False, short_names=("no",),

@@ -22,6 +22,7 @@ _EXPIRED = (
     "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
+_VERSION_LENGTH_MAX = 18
 _LATEST = -1
 """In a continue token: go on with whatever is there now."""
 
@@ -40,7 +41,7 @@ def parse_version(text: str) -> int:
     """Read a resourceVersion; empty is 0."""
     if not text:
         return 0
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > _VERSION_LENGTH_MAX:
         raise bad_request(
             f'invalid resource version: resourceVersion: Invalid value: "{text}": '
             f'strconv.ParseUint: parsing "{text}": invalid syntax'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _CORE_DEPTH, _GROUP_DEPTH = 2, 3
 _NAMESPACED_DEPTH = 3
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+"""What surely is a 64-bit number."""
 _TRUE = frozenset({"1", "true", "True", "t", ""})
 _KNOWN_PATHS_MAX = 4096
 
@@ -98,10 +101,9 @@ def number(query: Mapping[str, str], name: str, default: int | None = None) -> i
     text = query.get(name)
     if not text:
         return default
-    try:
-        return int(text)
-    except ValueError as error:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+    if not _NUMBER.fullmatch(text):
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remuda.standalone.bodies import check_body
 from remuda.standalone.errors import bad_request, unauthorized
 from remuda.standalone.metadata import time_text
 from remuda.standalone.users import User
@@ -45,6 +46,7 @@ class Reviews:
 
     def issue(self, namespace: str, name: str, body: Obj) -> Obj:
         """Answer a TokenRequest."""
+        check_body("TokenRequest", body)
         return self.tokens.request(namespace, name, body, self.find)
 
     def answer(self, kind: ResourceKind, body: Obj, user: User) -> Obj | None:
@@ -58,11 +60,13 @@ class Reviews:
                 "status": {"userInfo": _user_info(user)},
             }
         if kind.kind == "TokenReview":
+            check_body(kind.kind, body)
             token = spec.get("token") or ""
             if not token:
                 raise bad_request("token is required for TokenReview in authentication")
             status = self.tokens.review(token, list(spec.get("audiences") or ()), self.find)
         elif kind.kind == "SelfSubjectAccessReview":
+            check_body(kind.kind, body)
             status = {
                 "allowed": True,
                 "reason": f"{user.name} is authenticated; there is no RBAC here",

@@ -1,28 +1,23 @@
-"""Answers that go on: watches and logs, opened from a request's options."""
+"""Answers that go on: watches, opened from a request's options."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.ports.wire import Response
 from remuda.standalone.errors import StatusError, bad_request
 from remuda.standalone.lists import options_refused, parse_version, too_large
-from remuda.standalone.requests import flag, no_such_path, number
+from remuda.standalone.requests import flag, number
 from remuda.standalone.store import encode
 from remuda.standalone.watch import Watch, WatchOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from remuda.standalone.objects import Obj
     from remuda.standalone.requests import Target
     from remuda.standalone.rest import Rest
     from remuda.standalone.watch import Shape
-
-LogSource = Callable[["Obj", "Mapping[str, str]"], AsyncIterator[bytes]]
-"""Yields a Pod's log, given the Pod and the query (``container``, ``follow``, ``tailLines``, ...)."""
 
 _TIMEOUT_MIN_S = 1800
 """A watch without a timeout of its own ends after once to twice as long: clients must not all return at once."""
@@ -56,12 +51,6 @@ class Stream:
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
-
-
-def followed_log(logs: LogSource | None, pod: Obj, query: Mapping[str, str]) -> Stream:
-    if logs is None:
-        raise no_such_path()
-    return Stream(200, logs(pod, query))
 
 
 def opened_watch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from remuda.standalone.bodies import check_body
 from remuda.standalone.errors import Cause, StatusError, bad_request, invalid, not_found
 from remuda.standalone.metadata import required
 from remuda.standalone.patching import patched
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 async def bind(rest: Rest, namespace: str, name: str, binding: Obj) -> None:
     """Assign a Pod to the node that a Binding names."""
+    check_body("Binding", binding)
     target = binding.get("target") or {}
     node = target.get("name") or ""
     if not node:
@@ -33,6 +35,7 @@ async def bind(rest: Rest, namespace: str, name: str, binding: Obj) -> None:
 
 async def evict(rest: Rest, kind: ResourceKind, namespace: str, name: str, eviction: Obj) -> None:
     """Delete a Pod by way of its eviction subresource. There are no disruption budgets here to ask."""
+    check_body("Eviction", eviction)
     options = eviction.get("deleteOptions") or {}
     conditions = options.get("preconditions") or {}
     await rest.delete(
@@ -88,6 +91,7 @@ async def put_scale(
     obj = rest.store.latest(kind, namespace, name)
     if obj is None:
         raise not_found(kind.group, kind.plural, name)
+    check_body("Scale", scale)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise bad_request("Scale: spec.replicas is not a whole number")

@@ -108,7 +108,7 @@ class Tokens:
         service_account = lookup("ServiceAccount", namespace, name)
         if service_account is None:
             raise not_found("", "serviceaccounts", name)
-        uid = body.get("metadata", {}).get("uid")
+        uid = (body.get("metadata") or {}).get("uid")
         if uid and uid != uid_of(service_account):
             why = (
                 f"the UID in the token request ({uid}) does not match the UID of the service "

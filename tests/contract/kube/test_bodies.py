@@ -288,3 +288,72 @@ async def test_a_quantity_may_be_a_number(raw: Raw, space: Space) -> None:
 
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"cpu": "500m", "memory": "1024", "remuda.dev/vm": "1"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("token", {"spec": "x"}, id="a token request that is text"),
+        pytest.param("token", {"spec": {"expirationSeconds": "x"}}, id="a time that is text"),
+        pytest.param("token", {"spec": {"boundObjectRef": []}}, id="a bound object that is a list"),
+        pytest.param("tokenreviews", {"spec": {"token": "x", "audiences": 5}}, id="an audience"),
+        pytest.param("customresourcedefinitions", {"spec": []}, id="a CRD that is a list"),
+        pytest.param(
+            "customresourcedefinitions", {"spec": {"names": {"kind": 5}}}, id="a kind of 5"
+        ),
+    ],
+)
+async def test_wrong_types_are_refused_where_nothing_is_stored_too(
+    raw: Raw, space: Space, path: str, body: Json
+) -> None:
+    paths = {
+        "token": space.path("serviceaccounts", "default", "token"),
+        "tokenreviews": "/apis/authentication.k8s.io/v1/tokenreviews",
+        "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    }
+
+    answer = await raw.post(paths[path], body)
+
+    assert answer.refusal[:2] == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"gracePeriodSeconds": "x"}, id="a grace that is text"),
+        pytest.param({"preconditions": []}, id="conditions that are a list"),
+        pytest.param({"propagationPolicy": []}, id="a policy that is a list"),
+    ],
+)
+async def test_a_delete_with_options_of_the_wrong_type_is_refused(
+    raw: Raw, space: Space, options: Json
+) -> None:
+    await a_mare(raw, space)
+
+    answer = await raw.send("DELETE", space.path("configmaps", "mare"), options)
+
+    assert answer.refusal[:2] == (400, "BadRequest")
+
+
+async def test_a_grace_beyond_the_calendar_is_no_fault_of_the_server(
+    raw: Raw, space: Space
+) -> None:
+    pod = a_pod("mare", nodeName="nowhere", terminationGracePeriodSeconds=10**14)
+    (await raw.post(space.path("pods"), pod)).ok()
+
+    assert (await raw.delete(space.path("pods", "mare"))).status == 200
+
+
+@pytest.mark.parametrize("option", ["resourceVersion", "limit", "timeoutSeconds"])
+async def test_a_number_that_is_too_large_is_refused(raw: Raw, space: Space, option: str) -> None:
+    query = {option: "9" * 5000} | ({"watch": "1"} if option == "timeoutSeconds" else {})
+
+    answer = await raw.send("GET", space.path("pods"), **query)
+
+    assert answer.refusal[:2] == (400, "BadRequest")
+
+
+async def test_namespaces_are_not_deleted_all_at_once(raw: Raw) -> None:
+    answer = await raw.delete("/api/v1/namespaces")
+
+    assert answer.refusal[:2] == (405, "MethodNotAllowed")

@@ -274,3 +274,22 @@ async def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
 )
 def test_certificate_user(subject: tuple[Any, ...], user: User) -> None:
     assert certificate_user({"subject": subject}) == user
+
+
+async def test_bytes_that_are_no_text_are_the_senders_fault(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        async with server.client(token="\udcff\udcfe") as stranger:  # noqa: S106 - no token at all
+            assert (await stranger.get(CONFIGMAPS)).status == 401
+        async with server.admin() as http:
+            body = b'{"metadata": {"name": "a"}, "data": {"k": "\xff"}}'
+            assert (await http.post(CONFIGMAPS, data=body)).status in (400, 415)
+            as_json = {"Content-Type": "application/json"}
+            assert (await http.post(CONFIGMAPS, data=body, headers=as_json)).status == 400
+
+
+async def test_only_a_pods_log_is_a_log(tmp_path: Path) -> None:
+    async with served(tmp_path) as server, server.admin() as http:
+        await http.post("/api/v1/namespaces", json={"metadata": {"name": "pods"}})
+        path = "/api/v1/namespaces/pods/configmaps"
+        assert (await http.post(path, json={"metadata": {"name": "log"}})).status == 201
+        assert (await (await http.get(f"{path}/log")).json())["metadata"]["name"] == "log"
