@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from remuda.kube.meta import Resource
-from remuda.ports.kube import Cascade, Kube, KubeError, Query, Unavailable
+from remuda.ports.kube import WATCH_S, Cascade, Kube, KubeError, Query, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -93,9 +93,17 @@ class FencedKube(Kube):
         return await self._inner.list(kind, query)
 
     def watch(
-        self, kind: Kind[T], query: Query, *, since: str = "", streaming_list: bool = False
+        self,
+        kind: Kind[T],
+        query: Query,
+        *,
+        since: str = "",
+        streaming_list: bool = False,
+        lasts_s: float = WATCH_S,
     ) -> AbstractAsyncContextManager[AsyncIterator[tuple[WatchEvent[T] | Bookmark, ...]]]:
-        return self._inner.watch(kind, query, since=since, streaming_list=streaming_list)
+        return self._inner.watch(
+            kind, query, since=since, streaming_list=streaming_list, lasts_s=lasts_s
+        )
 
     async def create(self, kind: Kind[T], resource: T | Manifest) -> T:
         with self._writing(f"The creation of a {kind.name}") as kube:

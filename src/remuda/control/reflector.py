@@ -20,6 +20,7 @@ from remuda.control.backoff import Backoff, spread
 from remuda.control.cache import Cache, IndexFunction, Key, key_of
 from remuda.kube.meta import Resource
 from remuda.ports.kube import (
+    WATCH_S,
     Bookmark,
     Change,
     Expired,
@@ -168,7 +169,7 @@ class Reflector(Generic[T]):
             try:
                 await self._follow_until_relist()
             except KubeError as error:
-                self._note(error)
+                self._note(error, self._clock.monotonic() - started)
                 await self._clock.sleep(self._wait_s(error))
             else:
                 # A server that ends every watch at once is as bad as one that fails.
@@ -192,17 +193,24 @@ class Reflector(Generic[T]):
         return wanted and self._can_stream and self._streams_failed < _STREAM_TRIES
 
     async def _watch(self, *, streaming_list: bool) -> None:
+        lasts_s = spread(WATCH_S, self._ids.fraction())
         watch = self._kube.watch(
-            self._kind, self._query, since=self._version, streaming_list=streaming_list
+            self._kind,
+            self._query,
+            since=self._version,
+            streaming_list=streaming_list,
+            lasts_s=lasts_s,
         )
         try:
-            async with asyncio.timeout(None) as until_relist, watch as batches:
+            async with asyncio.timeout(self._settings.relist_s) as until_relist, watch as batches:
                 if streaming_list:
                     await self._receive_list(batches)
                 until_relist.reschedule(self._relist_at)
                 async for batch in batches:
                     self._apply(batch)
         except TimeoutError:
+            if not self._version:
+                raise self._incomplete("the server did not come to its end") from None
             self._version = ""
 
     async def _receive_list(self, batches: Batches[T]) -> None:
@@ -220,10 +228,11 @@ class Reflector(Generic[T]):
                     objects.pop(key_of(event.object), None)
                 else:
                     objects[key_of(event.object)] = event.object
-        raise Unavailable(
-            f"The {self._kind} were not listed",
-            why="the server ended the list before it was complete",
-            fix="Try again, or in pages",
+        raise self._incomplete("the server ended the list before it was complete")
+
+    def _incomplete(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"The {self._kind} were not listed", why=why, fix="Try again, or in pages"
         )
 
     def _apply(self, batch: tuple[WatchEvent[T] | Bookmark, ...]) -> None:
@@ -247,7 +256,8 @@ class Reflector(Generic[T]):
         self._heard_at = self._clock.monotonic()
         self._relist_at = self._heard_at + spread(self._settings.relist_s, self._ids.fraction())
         self._version = version
-        self._failures = self._streams_failed = 0
+        # Not the failures: where every watch fails, lists that succeed must not become a storm.
+        self._streams_failed = 0
         changed = self._cache.replace(objects)
         self._synced.set()
         self._tell(changed)
@@ -259,8 +269,10 @@ class Reflector(Generic[T]):
 
     # --- Failing ---------------------------------------------------------------------------------
 
-    def _note(self, error: KubeError) -> None:
+    def _note(self, error: KubeError, lasted_s: float) -> None:
         """Draw the conclusions of a failure: where to go on, and whether to ask differently."""
+        if lasted_s > self._settings.backoff.longest_s:
+            self._failures = 0  # it went well for longer than we would ever wait
         self._failures += 1
         say = log.info if self._failures < _FAILURES_TO_WARN else log.warning
         say("watch failed", kind=str(self._kind), error=str(error), failures=self._failures)

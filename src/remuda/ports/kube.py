@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Resource)
 
+WATCH_S = 300.0
+"""How long a watch lasts before it is opened again: one that died unseen costs at most this."""
+
 
 class KubeError(RemudaError):
     """The API server did not do what was asked."""
@@ -181,10 +184,16 @@ class Kube(Protocol):
         ...
 
     def watch(
-        self, kind: Kind[T], query: Query, *, since: str = "", streaming_list: bool = False
+        self,
+        kind: Kind[T],
+        query: Query,
+        *,
+        since: str = "",
+        streaming_list: bool = False,
+        lasts_s: float = WATCH_S,
     ) -> AbstractAsyncContextManager[AsyncIterator[tuple[WatchEvent[T] | Bookmark, ...]]]:
         """
-        Follow changes after version ``since``, in batches as they arrive; ends when the server ends the watch.
+        Follow changes after version ``since``, in batches as they arrive; the server ends it after ``lasts_s``.
 
         With ``streaming_list`` the current objects come first, as ADDED, up to a Bookmark with
         ``initial_events_end``; a server without that ability raises Invalid. A version that is too old raises

@@ -12,6 +12,7 @@ from remuda.control.cache import Key, key_of
 from remuda.kube.meta import ObjectMeta, Resource
 from remuda.kube.patches import MergePatch
 from remuda.ports.kube import (
+    WATCH_S,
     AlreadyExists,
     Bookmark,
     Cascade,
@@ -51,8 +52,11 @@ class FakeKube(Kube):
         self.calls: list[str] = []
         self.faults: dict[str, list[KubeError | None]] = {}
         self.streams = True
+        self.trickles = False
+        """Whether a streaming list goes on and on and never comes to its end."""
         self.lose_events = False
         self.watched_since: list[str] = []
+        self.watched_for_s: list[float] = []
         self.delay_s = 0.0
         self._log: list[tuple[int, WatchEvent[Any]]] = []
         self._oldest = 0
@@ -129,11 +133,18 @@ class FakeKube(Kube):
 
     @asynccontextmanager
     async def watch(
-        self, kind: Kind[T], query: Query, *, since: str = "", streaming_list: bool = False
+        self,
+        kind: Kind[T],
+        query: Query,
+        *,
+        since: str = "",
+        streaming_list: bool = False,
+        lasts_s: float = WATCH_S,
     ) -> AsyncIterator[AsyncIterator[tuple[WatchEvent[T] | Bookmark, ...]]]:
         del kind, query
         verb = "stream" if streaming_list else "watch"
         self.watched_since.append(since)
+        self.watched_for_s.append(lasts_s)
         await self._called(verb)
         if streaming_list and not self.streams:
             raise broken(Invalid, verb)
@@ -148,6 +159,9 @@ class FakeKube(Kube):
         if streaming_list:
             for item in tuple(self.objects.values()):
                 yield (WatchEvent(Change.ADDED, item),)
+            while self.trickles:
+                await asyncio.sleep(60)
+                yield (Bookmark(str(since)),)
             await asyncio.sleep(self.delay_s)
             if (waiting := self.faults.get("mid-stream")) and (fault := waiting.pop(0)):
                 raise fault

@@ -259,6 +259,56 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop() -
     run(main)
 
 
+@pytest.mark.parametrize("stream", [Stream.NEVER, Stream.RELISTS])
+def test_a_server_whose_every_watch_has_expired_is_listed_ever_more_rarely(stream: Stream) -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        await kube.put(a_pod("a"))
+        kube.faults["watch"] = [broken(Expired) for _ in range(10_000)]
+        kube.faults["mid-stream"] = [broken(Expired) for _ in range(10_000)]
+        async with following(kube, ReflectorSettings(stream=stream)):
+            await asyncio.sleep(10 * MINUTE)
+            assert (
+                5 < len(kube.calls) < 100
+            )  # half a minute apart in the end, and not half a second
+            kube.faults.clear()
+            await asyncio.sleep(2 * MINUTE)
+            kube.calls.clear()
+            await kube.put(a_pod("b"))
+            await kube.cut()
+            await asyncio.sleep(1)
+            assert kube.calls == [
+                "watch"
+            ]  # it went well for long enough: the waits are short again
+
+    run(main)
+
+
+def test_a_stream_that_never_comes_to_its_end_is_given_up() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        await kube.put(a_pod("a"))
+        kube.trickles = True
+        async with following(kube, ReflectorSettings(stream=Stream.ALWAYS, relist_s=300)) as (r, _):
+            assert names(r.all()) == ["a"]
+            assert kube.calls == ["stream", "stream", "list", "watch"]
+
+    run(main)
+
+
+def test_processes_that_started_together_do_not_watch_anew_together() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        async with following(kube):
+            for _ in range(20):
+                await asyncio.sleep(2)
+                await kube.cut()
+        assert all(270 <= lasts_s <= 330 for lasts_s in kube.watched_for_s)
+        assert len(set(kube.watched_for_s)) > 15
+
+    run(main)
+
+
 def test_a_handler_that_comes_late_is_told_of_what_is_there() -> None:
     async def main() -> None:
         kube = FakeKube()

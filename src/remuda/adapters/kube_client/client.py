@@ -19,6 +19,7 @@ from remuda.kube.decoding import Decoding
 from remuda.kube.meta import Resource
 from remuda.kube.patches import JsonPatch
 from remuda.ports.kube import (
+    WATCH_S,
     Cascade,
     Expired,
     Invalid,
@@ -56,9 +57,6 @@ class ClientSettings:
 
     list_restarts_max: int = 3
     """How often a list starts over when its version expires between pages; the last time it asks for all at once."""
-
-    watch_timeout_s: int = 300
-    """After this the server ends a watch, which is then opened again: a watch that died unseen costs at most this."""
 
     watch_idle_timeout_s: float = 150.0
     """Silence that means the peer is gone. Servers send a bookmark about once a minute."""
@@ -105,11 +103,17 @@ class KubeClient:
 
     @asynccontextmanager
     async def watch(
-        self, kind: Kind[T], query: Query, *, since: str = "", streaming_list: bool = False
+        self,
+        kind: Kind[T],
+        query: Query,
+        *,
+        since: str = "",
+        streaming_list: bool = False,
+        lasts_s: float = WATCH_S,
     ) -> AsyncIterator[AsyncIterator[tuple[WatchEvent[T] | Bookmark, ...]]]:
         what = f"The {kind} were not watched"
         options = [("watch", "true"), ("allowWatchBookmarks", "true")]
-        options.append(("timeoutSeconds", str(self._settings.watch_timeout_s)))
+        options.append(("timeoutSeconds", str(max(1, round(lasts_s)))))
         if since:
             options.append(("resourceVersion", since))
         if streaming_list:
