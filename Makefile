@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
+# Trust whom the machine trusts: many companies' networks have a certificate authority of their own.
+export UV_SYSTEM_CERTS := true
+
 UV = $(shell tools/uv.sh)
 RUN = $(UV) run --no-sync
 PYTEST = $(RUN) pytest
