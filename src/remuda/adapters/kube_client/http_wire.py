@@ -91,6 +91,7 @@ class HttpWire:
         if request.body:
             headers["Content-Type"] = request.content_type
         if credential.token:
+            _check_token(credential.token)
             headers["Authorization"] = f"Bearer {credential.token}"
         query = f"?{urlencode(request.query)}" if request.query else ""
         return await self._open_session().request(
@@ -147,7 +148,7 @@ class _Translated:
             fix = "Look whether it was applied, then try again"
             raise TimedOut(self._what, why=why, fix=fix) from None
         if isinstance(error, (aiohttp.ClientError, OSError)):
-            why = f"{self._server}: {str(error)[:_REASON_MAX_CHARS] or type(error).__name__}"
+            why = f"{self._server}: {_reason(error)[:_REASON_MAX_CHARS] or type(error).__name__}"
             raise Unavailable(self._what, why=why.rstrip("."), fix=_fix(error)) from None
 
 
@@ -176,6 +177,26 @@ class _Stream:
             if not chunk:
                 return
             yield chunk
+
+
+def _check_token(token: str) -> None:
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise Refused(
+            "The token cannot be sent",
+            why="it holds blanks, line breaks or other characters that no token has",
+            fix="Look at what writes it",
+        )
+
+
+def _reason(error: Exception) -> str:
+    """Say what went wrong, without what aiohttp adds: a proxy's password, an object's address."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"{error.status} {error.message}"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error)
+    return str(error)
 
 
 def _retry_after_s(answer: aiohttp.ClientResponse) -> float | None:

@@ -18,9 +18,11 @@ from remuda.ports.kube import (
 )
 
 _WHY_MAX_CHARS = 1000
+_RETRY_AFTER_MAX_S = 300.0  # whatever a server asks for: what waits for ever is lost
 
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _REQUEST_TIMEOUT = 401, 403, 404, 408
-_CONFLICT, _GONE, _UNPROCESSABLE, _TOO_MANY, _GATEWAY_TIMEOUT = 409, 410, 422, 429, 504
+_CONFLICT, _GONE, _UNPROCESSABLE, _TOO_MANY = 409, 410, 422, 429
+_INTERNAL, _GATEWAY_TIMEOUT = 500, 504
 _REDIRECTS, _SERVER_FAULTS = range(300, 400), range(500, 600)
 
 
@@ -40,14 +42,26 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     details: Details | None = None
 
 
-def parse_status(code: int, body: bytes | msgspec.Raw) -> Status:
-    """Read a Status. A proxy in between may have written something else: then its text is the message."""
+def parse_status(code: int, body: bytes) -> Status:
+    """
+    Read the body of an answer with this HTTP status, which counts more than what the body says of itself.
+
+    A gateway in between may have written something else: JSON with codes of its own, or plain text.
+    """
+    return msgspec.structs.replace(_parse(body), code=code)
+
+
+def event_status(body: msgspec.Raw) -> Status:
+    """Read the object of a watch's ERROR event. Its code is all there is: HTTP said 200 long ago."""
+    status = _parse(bytes(body))
+    return status if status.code else msgspec.structs.replace(status, code=_INTERNAL)
+
+
+def _parse(body: bytes) -> Status:
     try:
-        status = msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=Status)
     except (msgspec.MsgspecError, ValueError):
-        text = " ".join(bytes(body[:_WHY_MAX_CHARS]).decode(errors="replace").split())
-        return Status(code=code, message=text)
-    return status if status.code else msgspec.structs.replace(status, code=code)
+        return Status(message=" ".join(body[:_WHY_MAX_CHARS].decode(errors="replace").split()))
 
 
 def refusal(what: str, status: Status, *, retry_after_s: float | None = None) -> KubeError:
@@ -57,6 +71,7 @@ def refusal(what: str, status: Status, *, retry_after_s: float | None = None) ->
         wait_s = (
             retry_after_s or (status.details.retry_after_seconds if status.details else 0) or 1.0
         )
+        wait_s = min(wait_s, _RETRY_AFTER_MAX_S)
         return Throttled(what, why=why, fix="Ask less often, or later", retry_after_s=wait_s)
     error, fix = _sort(status)
     return error(what, why=why, fix=fix)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from remuda.adapters.kube_client.refusals import parse_status, refusal
+from remuda.adapters.kube_client.refusals import event_status, refusal
 from remuda.kube.meta import Resource
 from remuda.ports.kube import Bookmark, Change, Unavailable, WatchEvent
 
@@ -59,7 +59,7 @@ class EventReader(Generic[T]):
                 if line.type == "ERROR":
                     if batch:
                         yield tuple(batch)
-                    raise refusal(self._what, parse_status(500, line.object))
+                    raise refusal(self._what, event_status(line.object))
                 batch.append(self._event(line))
         except (msgspec.MsgspecError, ValueError) as error:
             why = f"the server sent an event that makes no sense ({type(error).__name__})"

@@ -234,6 +234,12 @@ NO_TEST = JsonPatch(({"op": "remove", "path": "/a"},))
         pytest.param(status(503, "ServiceUnavailable"), Unavailable, id="starting up"),
         pytest.param(Response(502, b"<html>Bad Gateway"), Unavailable, id="a proxy's answer"),
         pytest.param(Response(302, b""), Unavailable, id="a login page in between"),
+        pytest.param(
+            Response(503, b'{"code":16,"message":"no upstream"}'),
+            Unavailable,
+            id="a gateway whose JSON has codes of its own",
+        ),
+        pytest.param(Response(401, b'{"code":200}'), Refused, id="a body that contradicts it"),
         pytest.param(status(504, "Timeout"), TimedOut, id="perhaps applied"),
         pytest.param(Response(200, b"<html>hello"), Unavailable, id="something else answers"),
         pytest.param(Response(200, b'{"metadata":"\xff"}'), Unavailable, id="not even text"),
@@ -277,6 +283,8 @@ async def test_a_patch_that_does_not_apply(
         (status(429), 1.0),
         (status(429, retryAfterSeconds=7), 7.0),
         (Response(429, b"slow down", retry_after_s=3.0), 3.0),
+        (Response(429, b"slow down", retry_after_s=float("inf")), 300.0),
+        (status(429, retryAfterSeconds=10**9), 300.0),
     ],
 )
 async def test_a_server_says_how_long_to_wait(answer: Response, wait_s: float) -> None:

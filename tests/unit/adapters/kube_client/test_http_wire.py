@@ -14,7 +14,7 @@ from aiohttp import web
 
 from remuda.adapters.kube_client import Connection, Credential, Fixed, HttpWire, explicit
 from remuda.adapters.kube_client.credentials import FromFiles
-from remuda.ports.kube import KubeError, TimedOut, Unavailable
+from remuda.ports.kube import KubeError, Refused, TimedOut, Unavailable
 from remuda.ports.wire import Request
 from tests.support.certificates import Authority
 
@@ -333,6 +333,32 @@ async def test_after_a_401_the_request_is_sent_once_more_with_the_newer_token() 
         good[0] = "another"
         assert (await wire.send(GET, timeout_s=5)).status == 401
     assert rotating.renewals == 3
+
+
+@pytest.mark.parametrize(
+    "token", ["hunter\n2", "hunter\r\n2", "hunter 2", "hunter\x002", "hünter2"]
+)
+async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token: str) -> None:
+    async with a_wire(explicit("http://127.0.0.1:1", token=token)) as wire:
+        with pytest.raises(Refused, match="it holds blanks, line breaks or other") as caught:
+            await wire.send(GET, timeout_s=5)
+    assert "nter" not in str(caught.value)
+
+
+async def test_a_proxy_that_refuses_us_does_not_make_us_tell_its_password() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        place = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        connection = Connection(server="https://10.0.0.1", proxy_url=f"http://me:hunter2@{place}")
+        async with a_wire(connection) as wire:
+            with pytest.raises(Unavailable, match="407 Who are you") as caught:
+                await wire.send(GET, timeout_s=5)
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_a_401_with_nothing_newer_is_an_answer() -> None:
