@@ -119,7 +119,8 @@ def _add_certificate(context: ssl.SSLContext, credential: Credential) -> None:
         file.touch(mode=0o600)
         file.write_bytes(credential.certificate_pem + b"\n" + credential.key_pem)
         try:
-            context.load_cert_chain(file)
+            # A key with a passphrase is refused: without one, OpenSSL would ask whoever sits at the terminal.
+            context.load_cert_chain(file, password="")
         except (ssl.SSLError, ValueError) as error:
             raise BadInput(
                 "The client certificate cannot be used",

@@ -110,7 +110,10 @@ class _Placed(Generic[E]):
     name: str
 
     def path(self, text: str) -> Path:
-        return self.file.parent / Path(text).expanduser()
+        try:
+            return self.file.parent / Path(text).expanduser()
+        except RuntimeError:  # ~name, and there is nobody of that name
+            return self.file.parent / text
 
     def bad(self, why: str, fix: str) -> BadInput:
         return BadInput(f"The entry {self.name!r} of {self.file} cannot be used", why=why, fix=fix)
@@ -242,6 +245,8 @@ def _parse(file: Path) -> _Config:
         raise BadInput(what, why=f"it is not YAML{place}", fix=fix) from None
     except msgspec.ValidationError as error:
         raise BadInput(what, why=str(error), fix=fix) from None
+    except (ValueError, RecursionError):  # a date that is none; a list within a list within itself
+        raise BadInput(what, why="it is not YAML that can be used", fix=fix) from None
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any YAML
@@ -304,8 +309,10 @@ def _data(place: _Placed[Any], key: str, data: str, file: str) -> bytes:
         return b""
     try:
         return place.path(file).read_bytes()
-    except OSError as error:
-        why = f"{key} {place.path(file)}: {error.strerror or type(error).__name__}"
+    except (OSError, ValueError) as error:
+        why = (
+            f"{key} {place.path(file)}: {(isinstance(error, OSError) and error.strerror) or error}"
+        )
         raise place.bad(why, "Check the path and its permissions") from None
 
 

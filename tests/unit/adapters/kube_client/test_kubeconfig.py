@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from remuda.adapters.kube_client.connection import Connection, Credential, explicit
 from remuda.adapters.kube_client.credentials import FromPlugin
@@ -116,6 +122,20 @@ async def test_certificates_stand_in_the_file_or_beside_it(tmp_path: Path) -> No
     assert load(tmp_path / "inside").tls_server_name == "x"
 
 
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    pair = Authority(tmp_path / "pki").client("me")
+    key = load_pem_private_key(pair.key.read_bytes(), None)
+    pair.key.write_bytes(
+        key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
+        )
+    )
+    config = with_user(**{"client-certificate": "pki/me.crt", "client-key": "pki/me.key"})
+
+    with pytest.raises(BadInput, match="The client certificate cannot be used"):
+        load(written(tmp_path, config))
+
+
 async def test_a_client_certificate_that_is_rewritten_is_read_again(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     old, new = authority.client("old"), authority.client("new")
@@ -200,6 +220,13 @@ PLUGIN = {"command": "p", "apiVersion": "client.authentication.k8s.io/v1"}
         pytest.param("{a: [", "it is not YAML in line 1", id="not YAML"),
         pytest.param(f"users: [{{user: {{token: '{SECRET}]", "it is not YAML", id="a broken token line"),
         pytest.param("just text", "Expected `object`", id="no mapping"),
+        pytest.param("users: 2026-99-99", "it is not YAML", id="a date that is none"),
+        pytest.param("[" * 5000, "it is not YAML", id="nested beyond reason"),
+        pytest.param("a: &a [*a]", "it is not YAML", id="nested in itself"),
+        pytest.param(
+            with_cluster(**{"certificate-authority": "a\0b"}), "embedded null", id="no path at all"
+        ),
+        pytest.param(with_user(tokenFile="~nobody-here/t"), "does not exist", id="nobody's home"),
         pytest.param(a_config(clusters="c"), "at `$.clusters`", id="a wrong type"),
         pytest.param(with_user(token=5), "Expected `str`, got `int`", id="a number as token"),
         pytest.param(NO_CONTEXT, "no current-context. Name one: here", id="no context"),
