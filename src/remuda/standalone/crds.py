@@ -135,6 +135,9 @@ def _check_versions(spec: Obj) -> Iterator[Cause]:
             " Kubernetes API server"
         )
         yield Cause("spec.versions", "FieldValueForbidden", f"Forbidden: {why}")
+    elif not versions[0].get("served"):
+        why = "this control plane serves the one version that a CRD has; served must be true"
+        yield Cause("spec.versions[0].served", "FieldValueForbidden", f"Forbidden: {why}")
     for i, version in enumerate(versions):
         if not version.get("schema", {}).get("openAPIV3Schema"):
             yield _required(f"spec.versions[{i}].schema.openAPIV3Schema")

@@ -89,15 +89,18 @@ class _CrdKind(NamedTuple):
     plural: str = CRDS[1]
 
 
+CRD_KIND = _CrdKind()
+
+
 class CustomKinds:
     """The kinds that the CRDs in the store define."""
 
     def __init__(self, store: Store, kinds: Kinds, clock: Clock) -> None:
         self._store, self._kinds, self._clock = store, kinds, clock
         self._schemas: dict[KindKey, StructuralSchema] = {}
-        for crd in store.objects(_CrdKind()):
+        for crd in store.objects(CRD_KIND):
             self._register(crd)
-        store.follow(_CrdKind(), self._note)  # after commit: what is not durable is not served
+        store.follow(CRD_KIND, self._note)  # after commit: what is not durable is not served
 
     def rules(self, _: ResourceKind) -> Rules:
         return _RULES
@@ -129,7 +132,7 @@ class CustomKinds:
         return next((k for k in self._kinds if kind_key(k) == (group, plural)), None)
 
     def crd_of(self, kind: ResourceKind) -> Obj | None:
-        return self._store.latest(_CrdKind(), "", f"{kind.plural}.{kind.group}")
+        return self._store.latest(CRD_KIND, "", f"{kind.plural}.{kind.group}")
 
     def ending_crd(self, kind: ResourceKind) -> Obj | None:
         """Return the CRD of a kind if it is being deleted."""
@@ -140,7 +143,7 @@ class CustomKinds:
         """Return what the CRD offers to field selectors beside the metadata."""
         if kind.schema is None:
             return frozenset()
-        crd = self._store.get(_CrdKind(), "", f"{kind.plural}.{kind.group}") or {"spec": {}}
+        crd = self._store.get(CRD_KIND, "", f"{kind.plural}.{kind.group}") or {"spec": {}}
         versions = [v for v in crd["spec"].get("versions") or () if v.get("name") == kind.version]
         return frozenset(
             one["jsonPath"].removeprefix(".")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from remuda.kube.selectors import EVERY_FIELD, EVERY_LABEL, FieldSelector, LabelSelector
+from remuda.standalone.custom import CRD_KIND
 from remuda.standalone.errors import StatusError
 from remuda.standalone.store import StoredEvent, encode
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from remuda.standalone.store import Store
 
 QUEUE_MAX = 10_000
-"""Events a client may be behind before its watch ends."""
+QUEUE_SIZE_MAX = 32 * 1024 * 1024
+"""Events and bytes that a client may be behind before its watch ends: objects can be large, and clients many."""
 
 _INITIAL_CHUNK = 200
 """Objects encoded in one go when a watch starts with what is there; between chunks others get their turn."""
@@ -68,6 +70,7 @@ class WatchOptions:
     timeout_s: float = 1800.0
     bookmark_every_s: float = 60.0
     queue_max: int = QUEUE_MAX
+    queue_size_max: int = QUEUE_SIZE_MAX
 
 
 class Watch:
@@ -82,13 +85,16 @@ class Watch:
     ) -> None:
         self._store, self._selection, self._options, self._shape = store, selection, options, shape
         self._queue: list[bytes] = []
+        self._queue_size = 0
         self._ended = False
         self._wake: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._shown = store.revision
         self._initial: list[Obj] = []
         self._since = self._start(options.since)
-        self._stop = store.follow(selection.kind, self._offer)
+        self._stops = [store.follow(selection.kind, self._offer)]
+        if selection.kind.schema is not None:
+            self._stops.append(store.follow(CRD_KIND, self._note_crd))
 
     def _start(self, since: int | None) -> int:
         """Gather what comes before the first live event, and return the version that live events must pass."""
@@ -109,13 +115,14 @@ class Watch:
         return max(since, self._store.revision)
 
     def close(self) -> None:
-        self._stop()
         self._finish()
         if self._alarm is not None:
             self._alarm.cancel()
 
     def _finish(self) -> None:
         self._ended = True
+        for stop in self._stops:
+            stop()
         self._rouse()
 
     def _rouse(self) -> None:
@@ -128,13 +135,23 @@ class Watch:
         if self._ended or event.revision <= self._since:
             return
         for line in self._lines(event):
-            if len(self._queue) >= self._options.queue_max:
+            if self._is_behind():
                 self._queue.clear()  # it resumes from the last version that it was sent
-                self._stop()
                 self._finish()
                 return
             self._queue.append(line)
+            self._queue_size += len(line)
             self._rouse()
+
+    def _is_behind(self) -> bool:
+        options = self._options
+        return len(self._queue) >= options.queue_max or self._queue_size >= options.queue_size_max
+
+    def _note_crd(self, event: StoredEvent) -> None:
+        """End with the kind: whoever watches it must see that it is not served any more."""
+        kind = self._selection.kind
+        if event.change == "DELETED" and event.key == f"{kind.plural}.{kind.group}":
+            self._finish()
 
     def _lines(self, event: StoredEvent) -> Iterator[bytes]:
         """Say how this client sees a change: an object that leaves its selection is deleted to it."""
@@ -173,7 +190,7 @@ class Watch:
     # --- To the client ------------------------------------------------------------------------------------------------
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield lines as they come, until the time is up, the client is too slow, or the watch is closed."""
+        """Yield lines as they come, until the time is up, the client is too slow, the kind is gone or it is closed."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._options.timeout_s
         for at in range(0, len(self._initial), _INITIAL_CHUNK):
@@ -185,7 +202,7 @@ class Watch:
         bookmark_at = loop.time() + self._options.bookmark_every_s
         while True:
             if self._queue:
-                lines, self._queue = self._queue, []
+                lines, self._queue, self._queue_size = self._queue, [], 0
                 self._shown = self._store.revision
                 yield b"".join(lines)
             elif self._ended or loop.time() >= ends_at:

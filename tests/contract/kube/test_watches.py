@@ -10,7 +10,7 @@ import pytest
 from remuda.kube.core import EVENT
 from remuda.kube.patches import MergePatch
 from remuda.ports.kube import Bookmark, Change, Expired, Manifest, Query, WatchEvent
-from tests.support.eventually import within
+from tests.support.eventually import eventually, within
 from tests.support.manifests import CONFIG_MAP, a_config_map
 
 if TYPE_CHECKING:
@@ -258,4 +258,40 @@ def an_event(name: str, space: Space) -> Json:
         "reason": "RunnerWarm",
         "message": "The guest said ready",
         "type": "Normal",
+    }
+
+
+async def test_a_watch_ends_with_the_kind_that_it_watches(raw: Raw, space: Space) -> None:
+    plural = space.name.replace("-", "")
+    path = f"/apis/test.remuda.dev/v1/namespaces/{space.name}/{plural}"
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    (await raw.post(crds, _a_crd(plural))).ok()
+    await eventually(lambda: raw.get(path), lambda answer: answer.status == 200)
+    mare = {"apiVersion": "test.remuda.dev/v1", "kind": "Mare", "metadata": {"name": "mare"}}
+    await eventually(lambda: raw.post(path, mare), lambda answer: answer.status in (201, 409))
+
+    async with raw.watch(path) as events:
+        await events.until("ADDED", "mare")
+        (await raw.delete(f"{crds}/{plural}.test.remuda.dev")).ok()
+        await events.until("DELETED", "mare")
+        assert await events.next() is None
+
+
+def _a_crd(plural: str) -> Json:
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.test.remuda.dev"},
+        "spec": {
+            "group": "test.remuda.dev",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": "Mare"},
+            "versions": [version],
+        },
     }

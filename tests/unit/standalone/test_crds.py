@@ -117,6 +117,8 @@ def test_a_rule_that_does_not_compile_refuses_the_crd() -> None:
                      "exactly one version marked as storage", id="two storage versions"),
         pytest.param([{"name": "v1", "storage": True}, {"name": "v2"}],
                      "serves one version per CRD", id="two served versions"),
+        pytest.param([{"name": "v1", "storage": True, "served": False}],
+                     "served must be true", id="none that is served"),
     ],
 )  # fmt: skip
 def test_one_version_is_served(versions: list[dict[str, Any]], message: str) -> None:

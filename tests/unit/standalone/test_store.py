@@ -159,9 +159,16 @@ async def test_a_watch_from_too_long_ago_says_so_and_ends() -> None:
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
-async def test_a_slow_watch_ends_and_never_holds_up_a_writer() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(WatchOptions(since=1, queue_max=3), id="by events"),
+        pytest.param(WatchOptions(since=1, queue_size_max=300), id="by bytes"),
+    ],
+)
+async def test_a_slow_watch_ends_and_never_holds_up_a_writer(options: WatchOptions) -> None:
     store = Store()
-    watch = Watch(store, Selection(CONFIG), WatchOptions(since=1, queue_max=3))
+    watch = Watch(store, Selection(CONFIG), options)
     for at in range(10):
         put(store, f"c{at}")
 
