@@ -104,6 +104,8 @@ class Journal:
             ]
         except (sqlite3.Error, ValueError) as error:
             raise _unusable(self._directory / FILE_NAME, str(error)) from error
+        # History of former runs counts: a process that is often restarted must trim it, too.
+        self._since_trim.update(event.kind for event in events)
         return Loaded(revision, objects, events, floors)
 
     def append(self, batch: list[StoredEvent]) -> None:

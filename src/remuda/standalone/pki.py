@@ -35,6 +35,8 @@ LEAF_LIFE = timedelta(days=365)
 CA_RENEW_BEFORE = LEAF_LIFE  # no leaf may outlive the authority that signed it
 LEAF_RENEW_BEFORE = timedelta(days=30)
 _CLOCK_SLACK = timedelta(minutes=5)
+_CLOCK_FAULT = timedelta(days=1)
+"""A clock that was ahead by less is waited for: new certificates would lock out who trusts the old ones."""
 
 SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 SERVER_ADDRESSES = ("127.0.0.1", "::1")
@@ -91,7 +93,7 @@ def load_or_create(folder: Path, clock: Clock, ids: Ids) -> Pki:
             "kubelet-client",
             lambda: new_client(authority, "remuda-control-plane", ("system:masters",), now),
         ),
-        token_key=_kept_bytes(folder / "tokens.key", lambda: new_key(ids.secret(64))),
+        token_key=_kept_key(folder / "tokens.key", ids),
         admin_token=_kept_bytes(
             folder / "admin.token", lambda: ids.secret().hex().encode()
         ).decode(),
@@ -207,7 +209,7 @@ def _kept(
     ca: x509.Certificate | None = None,
 ) -> Identity:
     found = _read(folder, name)
-    if found is not None and _is_good(found, now + renew_before, ca):
+    if found is not None and _is_good(found, now, renew_before, ca):
         return found
     made = make()
     write_secret(folder / f"{name}.key", made.key)
@@ -224,18 +226,20 @@ def _read(folder: Path, name: str) -> Identity | None:
         return None
 
 
-def _is_good(found: Identity, at: datetime, ca: x509.Certificate | None) -> bool:
+def _is_good(
+    found: Identity, now: datetime, renew_before: timedelta, ca: x509.Certificate | None
+) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(found.certificate)
         key = serialization.load_pem_private_key(found.key, password=None)
     except ValueError as error:
-        raise BadInput(
-            "A certificate of the control plane cannot be read",
-            why=str(error),
-            fix="Restore the data folder, or remove its pki folder to have new certificates made",
-        ) from None
+        raise _unreadable("A certificate of the control plane", str(error)) from None
     # A crash between the two files leaves a key without its certificate.
-    if certificate.public_key() != key.public_key() or certificate.not_valid_after_utc < at:
+    if certificate.public_key() != key.public_key():
+        return False
+    # One from the far future was made while the clock was wrong: no client takes it until then.
+    ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+    if ends < now + renew_before or begins > now + _CLOCK_FAULT:
         return False
     return ca is None or _is_signed_by(certificate, ca)
 
@@ -249,11 +253,31 @@ def _is_signed_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
 
 def _kept_bytes(path: Path, make: Callable[[], bytes]) -> bytes:
     try:
-        return path.read_bytes()
+        found = path.read_bytes()
     except FileNotFoundError:
         made = make()
         write_secret(path, made)
         return made
+    if not found.strip():  # nobody may come in with an empty secret
+        raise _unreadable(str(path), "it is empty")
+    return found
+
+
+def _kept_key(path: Path, ids: Ids) -> bytes:
+    found = _kept_bytes(path, lambda: new_key(ids.secret(64)))
+    try:
+        serialization.load_pem_private_key(found, password=None)
+    except ValueError as error:
+        raise _unreadable(str(path), str(error)) from None
+    return found
+
+
+def _unreadable(what: str, why: str) -> BadInput:
+    return BadInput(
+        f"{what} cannot be read",
+        why=why,
+        fix="Restore the data folder, or remove its pki folder to have new certificates, keys and tokens made",
+    )
 
 
 def write_secret(path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 import structlog
@@ -31,7 +32,7 @@ from remuda.standalone.store import HISTORY_MAX, Store
 from remuda.standalone.tokens import ISSUER, Tokens, new_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
     from typing import Any
 
@@ -141,9 +142,11 @@ class DurableControlPlane(ControlPlane):
         _refuse_foreign(data)
         self._clock, self._ids = clock, ids
         # First the journal: it takes the lock that keeps others out of the directory.
-        journal = Journal(data, history_max=history_max)
+        with _usable(data):
+            journal = Journal(data, history_max=history_max)
         try:
-            self.pki: Pki = load_or_create(data / PKI_FOLDER, clock, ids)
+            with _usable(data):
+                self.pki: Pki = load_or_create(data / PKI_FOLDER, clock, ids)
             super().__init__(
                 Store(journal, history_max=history_max),
                 clock,
@@ -179,7 +182,8 @@ class DurableControlPlane(ControlPlane):
         front = HttpFront(self.api, self.pki, settings, logs)
         address = await _listen(front, settings)
         try:
-            write_kubeconfig(self.kubeconfig, address, self.pki)
+            with _usable(self.kubeconfig.parent):
+                write_kubeconfig(self.kubeconfig, address, self.pki)
             on_ready(address)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.run(), name="control plane")
@@ -233,6 +237,19 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
         return
     work.close()
     raise RuntimeError("a write in memory waited for something")
+
+
+@contextmanager
+def _usable(data: Path) -> Iterator[None]:
+    """Say what is wrong with the data directory, where the system only says an error's name."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(
+            f"The data directory {data} cannot be used",
+            why=error.strerror or str(error),
+            fix="Free disk space and see that the directory belongs to you, or choose another one with --data",
+        ) from error
 
 
 def _refuse_foreign(data: Path) -> None:

@@ -69,6 +69,19 @@ async def test_versions_go_on_after_a_restart(directory: Path) -> None:
     await again.close()
 
 
+async def test_history_stays_bounded_across_many_short_runs(directory: Path) -> None:
+    for _ in range(20):
+        store = Store(Journal(directory, history_max=16), history_max=16)
+        store.put(CONFIG, config("a"))  # fewer than make a stride
+        await store.settled()
+        await store.close()
+
+    with sqlite3.connect(directory / FILE_NAME) as db:
+        ((kept,),) = db.execute("SELECT count(*) FROM events")
+    db.close()
+    assert kept <= 18
+
+
 async def test_history_stays_bounded_on_disk_and_its_end_is_remembered(directory: Path) -> None:
     store = Store(Journal(directory, history_max=16), history_max=16)
     for at in range(200):

@@ -148,3 +148,23 @@ def test_no_key_shows_in_a_repr(tmp_path: Path) -> None:
 
 def test_a_leaf_never_outlives_its_authority() -> None:
     assert pki_module.CA_RENEW_BEFORE >= pki_module.LEAF_LIFE
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("admin.token", b""), ("tokens.key", b""), ("tokens.key", b"scrap")]
+)
+def test_a_secret_that_is_none_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    opened(tmp_path)
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(BadInput, match=rf"{name} cannot be read"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(("days", "same"), [(0.5, True), (300, False)])
+def test_certificates_from_the_future_are_made_again(
+    tmp_path: Path, days: float, *, same: bool
+) -> None:
+    ahead = opened(tmp_path, after=timedelta(days=days))
+
+    assert (opened(tmp_path).server == ahead.server) is same

@@ -115,6 +115,13 @@ async def test_a_directory_has_one_control_plane_at_a_time(tmp_path: Path) -> No
     await durable(tmp_path).close()
 
 
+def test_what_the_system_says_of_the_directory_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()  # stands for a full disk, and for all else that can happen to files
+    with pytest.raises(BadInput, match="cannot be used") as refused:
+        durable(tmp_path)
+    assert "Is a directory" in str(refused.value)
+
+
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "thesis.txt").write_text("years of work")
