@@ -19,7 +19,7 @@ from remuda.kube.core import EVENT, Event, EventSource, ObjectReference
 from remuda.kube.meta import ObjectMeta, Resource
 from remuda.kube.patches import MergePatch
 from remuda.kube.times import whole_seconds
-from remuda.ports.kube import KubeError, NotFound
+from remuda.ports.kube import KubeError, NotFound, Throttled
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,6 +37,7 @@ V = TypeVar("V")
 
 _MESSAGE_MAX_BYTES = 1024
 _NAME_MAX_CHARS = 230
+_THROTTLED_MIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class _Pending:
     times: int = 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Written:
     name: str
     count: int
@@ -145,9 +146,24 @@ class EventRecorder:
             try:
                 async with asyncio.timeout(self._settings.write_timeout_s):
                     await self._write(pending)
+            except asyncio.CancelledError:
+                self._put_back(pending)  # for a last flush; said twice is better than never
+                raise
+            except Throttled as error:
+                self._put_back(pending)
+                await self._clock.sleep(max(_THROTTLED_MIN_S, error.retry_after_s))
             except (KubeError, TimeoutError) as error:
                 self.dropped += pending.times
                 log.info("event dropped", reason=pending.said.reason, error=str(error))
+
+    def _put_back(self, pending: _Pending) -> None:
+        """Have it written next, with what was said of it meanwhile."""
+        if (meanwhile := self._waiting.get(pending.said)) is not None:
+            pending.times += meanwhile.times
+            pending.last_at = meanwhile.last_at
+        self._waiting[pending.said] = pending
+        self._waiting.move_to_end(pending.said, last=False)
+        self._wake.set()
 
     def _allowed(self, said: _Said) -> bool:
         """Take one from the object's allowance; what only counts up is free."""
@@ -178,8 +194,9 @@ class EventRecorder:
             except NotFound:
                 pass  # Events expire on the server: say it anew
             else:
-                written.count += pending.times
-                written.at = now
+                self._written.put(
+                    pending.said, _Written(written.name, written.count + pending.times, now)
+                )
                 return
         event = self._event(pending)
         await self._kube.create(EVENT, event)

@@ -93,8 +93,9 @@ class WorkQueue(Generic[K]):
                 finally:
                     self._group = None
         finally:
-            for timer in self._timers.values():
+            for key, timer in self._timers.items():
                 timer.cancel()
+                self._waiting[key] = None  # for the next run: a look too early does no harm
             self._timers.clear()
 
     async def drain(self) -> None:
@@ -126,8 +127,12 @@ class WorkQueue(Generic[K]):
         try:
             look_again_after = await self._handler(key)
         except asyncio.CancelledError:
-            self._touched.add(key)  # cut short: if this queue runs again, it looks again
-            raise
+            if _is_stopping():
+                self._touched.add(key)  # cut short: if this queue runs again, it looks again
+                raise
+            # Nobody cancelled this handler: it awaited what someone else had given up.
+            log.warning("handler gave up", queue=self._name, key=str(key))
+            self.add_after(key, self._wait_s(key))
         except RemudaError as error:
             self._failed(key, error)
         except Exception:  # the loop's edge: one key's bug must not stop the others
@@ -160,3 +165,8 @@ class WorkQueue(Generic[K]):
     def _wait_s(self, key: K) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         return self._settings.backoff.wait_s(failures, self._ids.fraction())
+
+
+def _is_stopping() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -9,7 +9,7 @@ import pytest
 from remuda.control.events import EventRecorder, EventSettings
 from remuda.kube.core import NODE, POD, Event, Node, Pod
 from remuda.kube.meta import ObjectMeta
-from remuda.ports.kube import Unavailable
+from remuda.ports.kube import Throttled, Unavailable
 from remuda.sim.clock import SimClock
 from remuda.sim.ids import SeededIds
 from remuda.sim.loop import run
@@ -186,6 +186,38 @@ def test_more_than_can_wait_is_dropped_and_counted_and_the_caller_never_waits() 
             recorder.record(POD, POD_B, "Ready", "It is")
             await asyncio.sleep(1)
         assert len(written(kube)) == 1
+
+    run(main)
+
+
+def test_a_server_that_says_how_long_to_wait_is_obeyed_and_nothing_is_lost() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        slow_down = Throttled("It", why="the test wants it so", fix="Wait", retry_after_s=7.0)
+        kube.faults["create"] = [slow_down, slow_down]
+        async with recording(kube) as recorder:
+            recorder.record(POD, POD_A, "Ready", "It is")
+            recorder.record(POD, POD_B, "Ready", "It is")
+            await asyncio.sleep(6)
+            recorder.record(POD, POD_A, "Ready", "It is")
+            assert kube.calls == ["create"]
+            await asyncio.sleep(10)
+        seen = [(event.involved_object.name, event.count) for event in written(kube)]
+        assert seen == [("a", 2), ("b", 1)]
+        assert recorder.dropped == 0
+
+    run(main)
+
+
+def test_what_was_being_written_when_the_process_ended_is_written_by_the_last_flush() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        kube.delay_s = 5.0
+        async with recording(kube) as recorder:
+            recorder.record(POD, POD_A, "Stopped", "It was told to")
+            await asyncio.sleep(1)
+        await recorder.flush()
+        assert [event.reason for event in written(kube)] == ["Stopped"]
 
     run(main)
 

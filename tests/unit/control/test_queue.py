@@ -135,7 +135,27 @@ def test_one_keys_bug_stops_no_other_key() -> None:
             queue.add("a")
             queue.add("b")
             await asyncio.sleep(10)
-        assert handled.keys == ["a", "b", "a"]
+        assert handled.keys == ["a", "a", "b"]
+
+    run(main)
+
+
+def test_a_handler_that_gives_itself_up_is_tried_again_with_growing_waits() -> None:
+    async def main() -> None:
+        began: list[float] = []
+
+        async def awaits_what_was_cancelled(key: str) -> None:
+            del key
+            loop = asyncio.get_running_loop()
+            began.append(loop.time())
+            given_up = loop.create_future()
+            given_up.cancel()
+            await given_up
+
+        async with running(awaits_what_was_cancelled) as queue:
+            queue.add("a")
+            await asyncio.sleep(60)
+        assert 4 < len(began) < 12
 
     run(main)
 
@@ -234,6 +254,7 @@ def test_a_cancelled_queue_cancels_its_handlers_and_looks_again_when_it_runs_aga
                 await asyncio.sleep(0.5)
                 task.cancel()
             assert handled.at_once == 0
-        assert handled.keys == ["a", "a"]
+        # b, which was to be looked at later, is not forgotten either.
+        assert handled.keys == ["a", "a", "b"]
 
     run(main)
