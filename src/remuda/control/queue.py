@@ -143,13 +143,16 @@ class WorkQueue(Generic[K]):
             if look_again_after is not None:
                 self.add_after(key, look_again_after.total_seconds())
         finally:
-            self._running.discard(key)
-            if key in self._touched:
-                self._touched.discard(key)
-                self._waiting[key] = None
-            if not self._running:
-                self._quiet.set()
-            self._start_some()
+            self._done(key)
+
+    def _done(self, key: K) -> None:
+        self._running.discard(key)
+        if key in self._touched:
+            self._touched.discard(key)
+            self._waiting[key] = None
+        if not self._running:
+            self._quiet.set()
+        self._start_some()
 
     def _failed(self, key: K, error: RemudaError) -> None:
         say = log.info if isinstance(error, Conflict) else log.warning

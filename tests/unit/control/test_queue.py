@@ -135,7 +135,7 @@ def test_one_keys_bug_stops_no_other_key() -> None:
             queue.add("a")
             queue.add("b")
             await asyncio.sleep(10)
-        assert handled.keys == ["a", "a", "b"]
+        assert handled.keys == ["a", "b", "a"]
 
     run(main)
 
