@@ -129,7 +129,8 @@ def sim(  # noqa: PLR0913 - one parameter per option is how click works
                                  param_hint="--break")  # fmt: skip
     if trace is not None and seeds is not None:
         raise click.UsageError("--trace is for one seed: leave out --seeds")
-    options = Options(until_s=until or scenario.until_s, broken=frozenset(broken))
+    until_s = scenario.until_s if until is None else until
+    options = Options(until_s=until_s, broken=frozenset(broken))
     one_run = _OneRun(scenario, options, output)
     ok = one_run.run(seed, trace) if seeds is None else one_run.sweep(range(seed, seed + seeds))
     ctx.exit(0 if ok else 1)

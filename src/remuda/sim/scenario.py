@@ -87,7 +87,10 @@ def replay_command(scenario: Scenario, seed: int, options: Options) -> str:
     """Return the command line that runs exactly this again."""
     words = ["remuda sim", f"--scenario {scenario.name}", f"--seed {seed}"]
     if options.until_s != scenario.until_s:
-        words.append(f"--until {options.until_s:g}s")
+        seconds = f"{options.until_s:f}".rstrip("0").rstrip(
+            "."
+        )  # never 1e+06, which is no duration
+        words.append(f"--until {seconds}s")
     words += [f"--break {name}" for name in sorted(options.broken)]
     return " ".join(words)
 

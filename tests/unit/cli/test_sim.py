@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from remuda.cli.sim import sim
+from remuda.cli.sim import Duration, sim
+from remuda.sim.scenario import Options, replay_command
+from remuda.sim.scenarios.keep_n.story import KEEP_N
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,21 @@ def test_a_good_run_shows_its_timeline_and_ends_with_0() -> None:
     )
     assert "x real time" in result.output
     assert "replay       remuda sim --scenario keep-n --seed 2 --until 120s" in result.output
+
+
+def test_no_time_at_all_is_a_time() -> None:
+    result = run_sim("--scenario", "keep-n", "--until", "0s", "-o", "json")
+
+    report = json.loads(result.output)
+    assert report["replay"] == "remuda sim --scenario keep-n --seed 1 --until 0s"
+    assert report["disturbances"] == {}
+
+
+@pytest.mark.parametrize("until_s", [0.0, 0.25, 90.0, 123456.75, 12 * 86400.0])
+def test_a_replay_says_a_time_that_can_be_read_back_exactly(until_s: float) -> None:
+    command = replay_command(KEEP_N, 1, Options(until_s=until_s))
+
+    assert Duration().convert(command.rpartition(" ")[2], None, None) == until_s
 
 
 def test_a_violated_invariant_ends_with_1_and_says_how_to_see_it_again() -> None:
