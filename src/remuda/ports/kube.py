@@ -6,7 +6,7 @@ There is no ``replace``: a write creates, patches touched keys, or deletes with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -85,7 +85,7 @@ class Cascade(StrEnum):
 class Manifest:
     """An object as JSON, for what our types do not hold (a Pod with its pool's template merged in)."""
 
-    body: bytes
+    body: bytes = field(repr=False)  # it may be a Secret's
     namespace: str = ""
 
 

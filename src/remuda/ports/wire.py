@@ -24,6 +24,10 @@ class Request(NamedTuple):
     content_type: str = "application/json"
     accept: str = "application/json"
 
+    def __repr__(self) -> str:
+        """Leave the body out: it may hold a token or a Secret, and reprs end in logs."""
+        return f"Request({self.method} {self.path}, {len(self.body)} bytes)"
+
 
 class Response(NamedTuple):
     """What was answered, read to its end."""
@@ -31,6 +35,9 @@ class Response(NamedTuple):
     status: int
     body: bytes
     retry_after_s: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Response({self.status}, {len(self.body)} bytes)"
 
 
 class WireStream(Protocol):
