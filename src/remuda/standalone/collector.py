@@ -52,6 +52,8 @@ class Collector:
         self._rest, self._store, self._kinds = rest, store, kinds
         self._owners: dict[Key, tuple[str, ...]] = {}
         self._dependents: dict[str, set[Key]] = {}
+        self._gone: set[str] = set()
+        """UIDs of owners that were seen to go and still have dependents: their kinds may be gone as well."""
         self._suspects: set[Key] = set()
         self._unresolved: set[Key] = set()
         """Objects with an owner of a kind that is not served (yet)."""
@@ -94,7 +96,9 @@ class Collector:
         key = _key(event.kind, event.object)
         if event.change == "DELETED":
             self._forget(key)
-            self._suspects |= self._dependents.get(uid_of(after), set())
+            if dependents := self._dependents.get(uid_of(after)):
+                self._gone.add(uid_of(after))
+                self._suspects |= dependents
             self._suspect_owners(after)
         else:
             self._note_change(key, before, after)
@@ -132,6 +136,7 @@ class Collector:
             named.discard(key)
             if not named:
                 del self._dependents[uid]
+                self._gone.discard(uid)
 
     def _suspect_owners(self, obj: Obj) -> None:
         """Look at those owners that were waiting for this object to go."""
@@ -164,7 +169,7 @@ class Collector:
         thing = self._find(key)
         if thing is None:
             return True
-        ownership = {owner.uid: self._ownership(thing, owner) for owner in thing.owners}
+        ownership = self._ownerships(thing)
         if Ownership.UNKNOWN in ownership.values():
             self._unresolved.add(key)
         dependents = (self._find(one) for one in sorted(self._dependents.get(thing.uid, ())))
@@ -199,7 +204,18 @@ class Collector:
             self._by_name[named] = found
         return self._by_name[named]
 
+    def _ownerships(self, thing: Thing) -> dict[str, Ownership]:
+        """Tell of all owners, by UID. Of two references to one UID, of which one is wrong, the other counts."""
+        found: dict[str, Ownership] = {}
+        for owner in thing.owners:
+            state = self._ownership(thing, owner)
+            if state is not Ownership.ABSENT or owner.uid not in found:
+                found[owner.uid] = state
+        return found
+
     def _ownership(self, thing: Thing, owner: Owner) -> Ownership:
+        if owner.uid in self._gone:
+            return Ownership.ABSENT
         kind = self._owner_kind(owner)
         if kind is None or (kind.namespaced and not thing.key.namespace):
             return (

@@ -42,6 +42,10 @@ class NodeRooms:
     def places(self) -> list[Place]:
         return [self._place(name) for name in sorted(self._empty)]
 
+    def place(self, name: str) -> Place | None:
+        """Return one Node as it is now; None if it is gone, or cannot be read."""
+        return self._place(name) if name in self._empty else None
+
     def _place(self, name: str) -> Place:
         if name not in self._filled:
             taken = self._taken.get(name)

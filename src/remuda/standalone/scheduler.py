@@ -155,6 +155,8 @@ class Scheduler:
     async def _apply(self, pod: Obj, action: Action, changes: int) -> None:
         try:
             match action:
+                case Bind(ask, node, _) if not self._still_fits(ask, node):
+                    self._bell.ring()  # the next pass finds it another place
                 case Bind(ask, node, why):
                     await self._rest.bind(ask.namespace, ask.name, node, uid=ask.uid)
                     self._tried.pop(ask.uid, None)
@@ -167,6 +169,11 @@ class Scheduler:
         except StatusError:
             # The Pod changed or went meanwhile, or the disk failed: it is tried again after its back-off.
             self._note_failure(pod, changes - 1)
+
+    def _still_fits(self, ask: Ask, node: str) -> bool:
+        """Ask again just before binding: a pass is long where every write waits for the disk, and Nodes change."""
+        place = self._rooms.place(node)
+        return place is not None and isinstance(decide([ask], [place])[0], Bind)
 
     def _note_failure(self, pod: Obj, changes: int) -> None:
         uid, now = uid_of(pod), self._clock.monotonic()

@@ -246,6 +246,18 @@ async def test_one_living_owner_is_enough(world: World) -> None:
 
 
 @scenario
+async def test_a_wrong_reference_to_a_living_owner_does_no_harm(world: World) -> None:
+    owner = await world.create("configmaps", "owner")
+    right = owned_by(owner)["ownerReferences"][0]
+    for at, references in enumerate(
+        ([right, right | {"name": "x"}], [right | {"name": "x"}, right])
+    ):
+        await world.create("secrets", f"child-{at}", metadata={"ownerReferences": references})
+    await asyncio.sleep(1)
+    assert world.names("secrets") == ["child-0", "child-1"]
+
+
+@scenario
 async def test_an_owner_that_waits_goes_when_its_dependent_is_cut_loose(world: World) -> None:
     owner = await world.create("configmaps", "owner")
     held = owned_by(owner, blocks=True) | {"finalizers": ["remuda.dev/hold"]}
@@ -288,6 +300,19 @@ async def test_a_custom_resource_takes_its_dependents_along(world: World) -> Non
     await asyncio.sleep(1)
     assert world.names("configmaps") == ["child"]
     await world.delete("herds", "h")
+    await asyncio.sleep(1)
+    assert world.names("configmaps") == []
+
+
+@scenario
+async def test_a_kind_that_goes_takes_the_dependents_of_its_objects_along(world: World) -> None:
+    await world.create("customresourcedefinitions", "herds.example.com", spec=a_crd())
+    await asyncio.sleep(1)
+    herd = await world.create("herds", "h", apiVersion="example.com/v1", kind="Herd")
+    ref = owned_by(herd, "Herd")["ownerReferences"][0] | {"apiVersion": "example.com/v1"}
+    await world.create("configmaps", "child", metadata={"ownerReferences": [ref]})
+    await asyncio.sleep(1)
+    await world.delete("customresourcedefinitions", "herds.example.com")
     await asyncio.sleep(1)
     assert world.names("configmaps") == []
 
@@ -341,6 +366,52 @@ async def test_a_third_vm_waits_with_a_reason_and_goes_when_a_slot_is_free(world
     assert world.node_of("c") == "mini"
     reasons = [e["reason"] for e in world.store.objects(world.kind("events"), "ci")]
     assert sorted(reasons) == ["FailedScheduling", "Scheduled", "Scheduled", "Scheduled"]
+
+
+class SlowRest(Rest):
+    """Binds as slowly as a busy disk would have it."""
+
+    async def bind(self, *where: Any, **how: Any) -> Obj:  # noqa: ANN401 - as inherited
+        bound = await super().bind(*where, **how)
+        await asyncio.sleep(1)
+        return bound
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"status": {"allocatable": {VM: "1"}}}, id="has less room"),
+        pytest.param({"spec": {"unschedulable": True}}, id="is cordoned"),
+        pytest.param(None, id="is gone"),
+    ],
+)
+def test_a_node_that_changes_during_a_pass_is_looked_at_again(change: Obj | None) -> None:
+    async def main() -> None:
+        clock, ids = SimClock(asyncio.get_running_loop()), SeededIds(1, "plane")
+        store, kinds = Store(), Kinds(BUILT_IN)
+        rest = SlowRest(store, kinds, clock, ids)
+        await Namespaces(rest, store, kinds).bootstrap()
+        world = World(store, rest, clock)
+        await world.create("namespaces", "ci")
+        await world.create("serviceaccounts", "default")
+        await world.a_node()
+        await world.patch("nodes", "mini", {"spec": {"taints": None}})
+        for name in ("first", "second"):
+            await world.a_pod(name)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(Scheduler(rest, store, clock, ids).run(), name="scheduler")
+            await asyncio.sleep(0.5)
+            if change is None:
+                await world.delete("nodes", "mini")
+            else:
+                part = "status" if "status" in change else ""
+                await world.patch("nodes", "mini", change, subresource=part)
+            await asyncio.sleep(30)
+            task.cancel()
+        assert (world.node_of("first"), world.node_of("second")) == ("mini", None)
+        assert "available" in world.why_waiting("second")
+
+    run(main)
 
 
 @scenario
