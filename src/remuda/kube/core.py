@@ -7,6 +7,7 @@ Only the fields that we read or write. A write never sends a whole object back: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - msgspec resolves annotations at run time
 from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
 
 import msgspec
@@ -30,8 +31,8 @@ class VolumeMount(Part, frozen=True):
 
 
 class ResourceRequirements(Part, frozen=True):
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
+    requests: Mapping[str, str] = {}
+    limits: Mapping[str, str] = {}
 
 
 class Capabilities(Part, frozen=True):
@@ -137,14 +138,14 @@ class PodSpec(Part, frozen=True):
     automount_service_account_token: bool | UnsetType = UNSET
     runtime_class_name: Shared[str] = ""
     scheduler_name: Shared[str] = ""
-    node_selector: Shared[dict[str, str]] = {}
+    node_selector: Shared[Mapping[str, str]] = {}
     affinity: Shared[Affinity | None] = None
     tolerations: Shared[tuple[Toleration, ...]] = ()
     restart_policy: Shared[str] = ""
     termination_grace_period_seconds: int | UnsetType = UNSET
     active_deadline_seconds: int | UnsetType = UNSET
     security_context: Shared[SecurityContext | UnsetType] = UNSET
-    overhead: Shared[dict[str, str]] = {}
+    overhead: Shared[Mapping[str, str]] = {}
 
 
 class Terminated(Part, frozen=True):
@@ -240,8 +241,8 @@ class NodeSystemInfo(Part, frozen=True):
 
 
 class NodeStatus(Part, frozen=True):
-    capacity: dict[str, str] = {}
-    allocatable: dict[str, str] = {}
+    capacity: Mapping[str, str] = {}
+    allocatable: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     daemon_endpoints: DaemonEndpoints | None = None
@@ -278,7 +279,7 @@ NAMESPACE = Kind(Namespace, "", "v1", "Namespace", "namespaces", namespaced=Fals
 
 class Secret(Resource, frozen=True):
     type: str = ""
-    data: dict[str, bytes] = {}
+    data: Mapping[str, bytes] = {}
     """Base64 on the wire; bytes here."""
 
     def __repr__(self) -> str:
@@ -337,11 +338,11 @@ LEASE = Kind(Lease, "coordination.k8s.io", "v1", "Lease", "leases")
 
 
 class Overhead(Part, frozen=True):
-    pod_fixed: dict[str, str] = {}
+    pod_fixed: Mapping[str, str] = {}
 
 
 class Scheduling(Part, frozen=True):
-    node_selector: dict[str, str] = {}
+    node_selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - msgspec resolves annotations at run time
 from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
 from typing import Annotated, Final, TypeVar
 
@@ -18,8 +19,9 @@ class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_o
     """
     A piece of a resource. Unset fields are not written; an explicit 0 or "" of an UNSET field is.
 
-    Parts may be shared between objects, so what they hold is never changed, not even a dict. They are trees of plain
-    values, so the cyclic garbage collector need not look at them (``gc=False``): with 10,000 Pods it would, for long.
+    Parts may be shared between objects, so what they hold is never changed: maps are declared as ``Mapping``, and mypy
+    refuses to write into one. They are trees of plain values, so the cyclic garbage collector need not look at them
+    (``gc=False``): with 10,000 Pods it would, for long.
     """
 
 
@@ -42,8 +44,8 @@ class ObjectMeta(Part, frozen=True):
     creation_timestamp: Shared[datetime | None] = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
-    labels: Shared[dict[str, str]] = {}
-    annotations: Shared[dict[str, str]] = {}
+    labels: Shared[Mapping[str, str]] = {}
+    annotations: Shared[Mapping[str, str]] = {}
     finalizers: Shared[tuple[str, ...]] = ()
     owner_references: Shared[tuple[OwnerReference, ...]] = ()
 
@@ -70,7 +72,7 @@ class Resource(Part, frozen=True):
         return self.metadata.resource_version
 
     @property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Mapping[str, str]:
         return self.metadata.labels
 
 
