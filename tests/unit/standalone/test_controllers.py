@@ -368,6 +368,19 @@ async def test_a_third_vm_waits_with_a_reason_and_goes_when_a_slot_is_free(world
     assert sorted(reasons) == ["FailedScheduling", "Scheduled", "Scheduled", "Scheduled"]
 
 
+@scenario
+async def test_many_pods_are_placed_in_order_and_none_too_many(world: World) -> None:
+    names = [f"pod-{at:03}" for at in range(100)]
+    for name in names:
+        await world.a_pod(name)
+    await world.a_node(vms=70)
+    await world.patch(
+        "nodes", "mini", {"status": {"allocatable": {"pods": "200"}}}, subresource="status"
+    )
+    await asyncio.sleep(60)
+    assert [name for name in names if world.node_of(name)] == names[:70]
+
+
 class SlowRest(Rest):
     """Binds as slowly as a busy disk would have it."""
 
