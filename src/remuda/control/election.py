@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
@@ -201,7 +202,7 @@ class LeaderElector:
 
     async def _acquire(self, step: Create | Take) -> None:
         started = self._clock.monotonic()
-        now = micro_time(self._clock.now())
+        now = self._new_time()
         match step:
             case Create():
                 lease = await self._kube.create(LEASE, self._first_lease(now))
@@ -222,6 +223,18 @@ class LeaderElector:
         self._see(lease)
         self._transitions = lease.spec.lease_transitions or 0
         self._leads_until = started + self._settings.renew_deadline_s
+
+    def _new_time(self) -> str:
+        """
+        Return the time to write, never the one that the Lease holds already.
+
+        A write that changes nothing is none, and others would see a leader that does not renew: a wall clock may
+        stand still.
+        """
+        now = micro_time(self._clock.now())
+        if self._observed is not None and self._observed.spec.renew_time == now:
+            return micro_time(self._clock.now() + timedelta(microseconds=1))
+        return now
 
     def _first_lease(self, now: str) -> Lease:
         return Lease(
@@ -277,7 +290,7 @@ class LeaderElector:
     async def _renew(self) -> None:
         started = self._clock.monotonic()
         try:
-            lease = await self._write({"renewTime": micro_time(self._clock.now())})
+            lease = await self._write({"renewTime": self._new_time()})
         except Conflict:
             # Someone wrote it since. If that was our own write whose answer was lost, it is still ours.
             await self._look()
@@ -306,9 +319,7 @@ class LeaderElector:
             return
         try:
             async with asyncio.timeout(self._settings.retry_s):
-                await self._write(
-                    {"holderIdentity": None, "renewTime": micro_time(self._clock.now())}
-                )
+                await self._write({"holderIdentity": None, "renewTime": self._new_time()})
         except (KubeError, TimeoutError) as error:
             log.warning(
                 "lease not released",

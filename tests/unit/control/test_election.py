@@ -100,10 +100,12 @@ def test_a_candidate_without_a_name_is_refused() -> None:
 class Candidate:
     """An elector, and when its work ran."""
 
-    def __init__(self, kube: FakeKube, name: str, *, skew_s: float = 0.0) -> None:
+    def __init__(
+        self, kube: FakeKube, name: str, *, skew_s: float = 0.0, drift: float = 0.0
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         settings = ElectionSettings(namespace="ci", name="leader", identity=name)
-        clock = SimClock(self.loop, skew_s=skew_s)
+        clock = SimClock(self.loop, skew_s=skew_s, drift=drift)
         self.elector = LeaderElector(kube, settings, clock=clock, ids=SeededIds(1, name))
         self.began: list[float] = []
         self.ended: list[float] = []
@@ -234,6 +236,17 @@ def test_clocks_that_differ_by_minutes_make_no_difference() -> None:
         async with campaigning(ahead, behind):
             await asyncio.sleep(600)
         assert [len(ahead.began), len(behind.began)] == [1, 0]
+
+    run(main)
+
+
+def test_a_wall_clock_that_stands_still_looks_like_no_dead_leader() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        stopped, going = Candidate(kube, "a", drift=-1.0), Candidate(kube, "b")
+        async with campaigning(stopped, going):
+            await asyncio.sleep(600)
+        assert [len(stopped.began), len(going.began)] == [1, 0]
 
     run(main)
 
