@@ -183,13 +183,15 @@ class FromPlugin:
         try:
             async with asyncio.timeout(self._plugin.deadline_s):
                 output, errors = await process.communicate()
-        except TimeoutError:
-            raise self._failed(f"it ran longer than {self._plugin.deadline_s:g} s") from None
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+        except BaseException as error:
+            # Even if it ended itself: what it left behind holds its output open, and that is why we are here.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            if isinstance(error, TimeoutError):
+                why = f"it ran longer than {self._plugin.deadline_s:g} s"
+                raise self._failed(why) from None
+            raise
         if process.returncode:
             raise self._failed(f"it ended with {process.returncode}: {_printable(errors)}")
         return output

@@ -145,10 +145,16 @@ async def test_a_plugin_that_is_not_installed_gives_its_hint(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param('sleep 60 & echo $! >"$FOLDER/child"; wait', id="it waits for its child"),
+        pytest.param('sleep 60 & echo $! >"$FOLDER/child"', id="it leaves its child behind"),
+    ],
+)
 async def test_a_plugin_that_hangs_is_ended_with_all_it_started(
-    tmp_path: Path, *, cancelled: bool
+    tmp_path: Path, script: str, *, cancelled: bool
 ) -> None:
-    script = 'sleep 60 & echo $! >"$FOLDER/child"; wait'
     plugin, _ = a_plugin(tmp_path, script, deadline_s=30 if cancelled else 0.5)
 
     with pytest.raises(TimeoutError if cancelled else Refused):
