@@ -30,7 +30,7 @@ class Candidate:
             name="leader",
             identity=identity,
             lease_duration_s=LEASE_S,
-            renew_deadline_s=1.5,
+            renew_deadline_s=1.0,
             retry_s=0.1,
         )
         self.identity = identity
