@@ -79,6 +79,16 @@ def test_a_lot_of_one_fault_is_survived(fault: Fault) -> None:
     assert report.faults[fault.value] > 3
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_no_write_of_a_leader_lands_in_anothers_reign(seed: int) -> None:
+    hung = Faults(hang=0.2, unacknowledged=0.1, lost=0.05)
+
+    report, _ = traced(seed, Options(until_s=900.0, faults=hung))
+
+    assert report.violations == ()
+    assert report.faults["hang"] > 30
+
+
 # --- guards switched off ---
 
 
