@@ -1,20 +1,22 @@
 """
 One client's watch: what it selected of a kind, as JSON lines, from a version on.
 
-A watch only queues bytes; a client that is too slow loses its watch (it resumes from the last version it saw) and
-never holds up a writer. Times run on the loop's own clock, which the simulator virtualises.
+A watch only queues what happened, and spells it out when the client takes it: a thousand clients that do not read hold
+one copy of each object. One that is too slow loses its watch (it resumes from the last version it saw) and never holds
+up a writer. Times run on the loop's own clock, which the simulator virtualises.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from remuda.kube.selectors import EVERY_FIELD, EVERY_LABEL, FieldSelector, LabelSelector
 from remuda.standalone.custom import CRD_KIND
 from remuda.standalone.errors import StatusError
-from remuda.standalone.store import StoredEvent, encode
+from remuda.standalone.store import HISTORY_MAX, StoredEvent, encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
     from remuda.standalone.objects import Obj
     from remuda.standalone.store import Store
 
-QUEUE_MAX = 10_000
-QUEUE_SIZE_MAX = 32 * 1024 * 1024
-"""Events and bytes that a client may be behind before its watch ends: objects can be large, and clients many."""
+QUEUE_MAX = HISTORY_MAX
+"""Events a client may be behind before its watch ends: as many as the store remembers anyway."""
+_CHUNK_SIZE = 256 * 1024
+"""Bytes that are sent in one go, more or less."""
 
 _INITIAL_CHUNK = 200
 """Objects encoded in one go when a watch starts with what is there; between chunks others get their turn."""
@@ -70,7 +73,10 @@ class WatchOptions:
     timeout_s: float = 1800.0
     bookmark_every_s: float = 60.0
     queue_max: int = QUEUE_MAX
-    queue_size_max: int = QUEUE_SIZE_MAX
+
+
+_Seen = tuple[bytes, StoredEvent, "Obj | None"]
+"""What a client is told, the event, and the object if it is not the event's own."""
 
 
 class Watch:
@@ -84,8 +90,8 @@ class Watch:
         shape: Shape | None = None,
     ) -> None:
         self._store, self._selection, self._options, self._shape = store, selection, options, shape
-        self._queue: list[bytes] = []
-        self._queue_size = 0
+        self._queue: deque[_Seen] = deque()
+        self._refusal = b""
         self._ended = False
         self._wake: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -106,12 +112,11 @@ class Watch:
             missed = self._store.events_since(self._selection.kind, since)
         except StatusError as error:
             # As the real server: the watch opens, and says so as its only event.
-            self._queue.append(b'{"type":"ERROR","object":' + encode(error.status()) + b"}\n")
+            self._refusal = b'{"type":"ERROR","object":' + encode(error.status()) + b"}\n"
             self._ended = True
             return self._store.revision
         self._since = since
-        for event in missed:
-            self._queue += self._lines(event)
+        self._queue.extend(seen for event in missed if (seen := self._see(event)))
         return max(since, self._store.revision)
 
     def close(self) -> None:
@@ -134,18 +139,15 @@ class Watch:
     def _offer(self, event: StoredEvent) -> None:
         if self._ended or event.revision <= self._since:
             return
-        for line in self._lines(event):
-            if self._is_behind():
-                self._queue.clear()  # it resumes from the last version that it was sent
-                self._finish()
-                return
-            self._queue.append(line)
-            self._queue_size += len(line)
-            self._rouse()
-
-    def _is_behind(self) -> bool:
-        options = self._options
-        return len(self._queue) >= options.queue_max or self._queue_size >= options.queue_size_max
+        seen = self._see(event)
+        if seen is None:
+            return
+        if len(self._queue) >= self._options.queue_max:
+            self._queue.clear()  # it resumes from the last version that it was sent
+            self._finish()
+            return
+        self._queue.append(seen)
+        self._rouse()
 
     def _note_crd(self, event: StoredEvent) -> None:
         """End with the kind: whoever watches it must see that it is not served any more."""
@@ -153,24 +155,33 @@ class Watch:
         if event.change == "DELETED" and event.key == f"{kind.plural}.{kind.group}":
             self._finish()
 
-    def _lines(self, event: StoredEvent) -> Iterator[bytes]:
+    def _see(self, event: StoredEvent) -> _Seen | None:
         """Say how this client sees a change: an object that leaves its selection is deleted to it."""
         selected = self._selection.matches(event.object)
         if event.change == "DELETED":
-            if selected:
-                yield self._line(b"DELETED", event)
-            return
+            return (b"DELETED", event, None) if selected else None
         was_selected = event.previous is not None and self._selection.matches(event.previous)
         if selected:
-            yield self._line(b"MODIFIED" if was_selected else b"ADDED", event)
-        elif was_selected:
-            assert event.previous is not None
-            meta = event.previous["metadata"] | {"resourceVersion": str(event.revision)}
-            yield self._encode(b"DELETED", event.previous | {"metadata": meta})
+            return b"MODIFIED" if was_selected else b"ADDED", event, None
+        if not was_selected:
+            return None
+        assert event.previous is not None
+        meta = event.previous["metadata"] | {"resourceVersion": str(event.revision)}
+        return b"DELETED", event, event.previous | {"metadata": meta}
 
-    def _line(self, change: bytes, event: StoredEvent) -> bytes:
-        if self._shape is not None:
-            return self._encode(change, event.object)
+    def _taken(self) -> bytes:
+        """Take what is next off the queue, as lines; not all of it at once if there is much."""
+        lines: list[bytes] = []
+        size = 0
+        while self._queue and size < _CHUNK_SIZE:
+            line = self._line(*self._queue.popleft())
+            lines.append(line)
+            size += len(line)
+        return b"".join(lines)
+
+    def _line(self, change: bytes, event: StoredEvent, obj: Obj | None) -> bytes:
+        if obj is not None or self._shape is not None:
+            return self._encode(change, obj or event.object)
         return b'{"type":"' + change + b'","object":' + event.body() + b"}\n"
 
     def _encode(self, change: bytes, obj: Obj) -> bytes:
@@ -189,22 +200,28 @@ class Watch:
 
     # --- To the client ------------------------------------------------------------------------------------------------
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield lines as they come, until the time is up, the client is too slow, the kind is gone or it is closed."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._options.timeout_s
+    def _opening(self) -> Iterator[bytes]:
+        """Yield what comes before the first change: a refusal, or what is there."""
+        if self._refusal:
+            yield self._refusal
         for at in range(0, len(self._initial), _INITIAL_CHUNK):
             part = self._initial[at : at + _INITIAL_CHUNK]
             yield b"".join(self._encode(b"ADDED", obj) for obj in part)
         self._initial = []
         if self._options.end_of_initial:
             yield self._bookmark(end_of_initial=True)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield lines as they come, until the time is up, the client is too slow, the kind is gone or it is closed."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._options.timeout_s
+        for chunk in self._opening():
+            yield chunk
         bookmark_at = loop.time() + self._options.bookmark_every_s
         while True:
             if self._queue:
-                lines, self._queue, self._queue_size = self._queue, [], 0
                 self._shown = self._store.revision
-                yield b"".join(lines)
+                yield self._taken()
             elif self._ended or loop.time() >= ends_at:
                 return
             elif self._options.bookmarks and loop.time() >= bookmark_at:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ from remuda.standalone.watch import Selection, Watch, WatchOptions
 from tests.unit.standalone.worlds import CONFIG, config
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from remuda.standalone.objects import Obj
 
 
@@ -159,16 +162,29 @@ async def test_a_watch_from_too_long_ago_says_so_and_ends() -> None:
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(WatchOptions(since=1, queue_max=3), id="by events"),
-        pytest.param(WatchOptions(since=1, queue_size_max=300), id="by bytes"),
-    ],
-)
-async def test_a_slow_watch_ends_and_never_holds_up_a_writer(options: WatchOptions) -> None:
+async def test_watches_that_nobody_reads_share_what_they_hold() -> None:
     store = Store()
-    watch = Watch(store, Selection(CONFIG), options)
+    watches = [Watch(store, Selection(CONFIG), WatchOptions(since=1)) for _ in range(20)]
+    tracemalloc.start()
+    for at in range(20):
+        store.put(CONFIG, config(f"c{at}", data={"k": str(at) * 100_000}))
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert used < 8_000_000, "the objects (3 MB), and no copy of them for each client"
+    chunks = [chunk async for chunk in _ended(watches[0])]
+    assert len(chunks) > 1, "much is sent in parts"
+    assert len(b"".join(chunks).splitlines()) == 20
+
+
+def _ended(watch: Watch) -> AsyncIterator[bytes]:
+    asyncio.get_running_loop().call_later(0.05, watch.close)
+    return watch.chunks()
+
+
+async def test_a_slow_watch_ends_and_never_holds_up_a_writer() -> None:
+    store = Store()
+    watch = Watch(store, Selection(CONFIG), WatchOptions(since=1, queue_max=3))
     for at in range(10):
         put(store, f"c{at}")
 
