@@ -127,7 +127,7 @@ class LeaderElector:
         self._observed: Observed | None = None
         self._version = ""
         self._leads_until = float("-inf")
-        self._doubtful_until = float("-inf")
+        self._doubts: dict[object, float] = {}
         self._transitions = 0
 
     @property
@@ -144,9 +144,19 @@ class LeaderElector:
     def left_s(self) -> float:
         return self._leads_until - self._clock.monotonic()
 
-    def doubt(self, until: float) -> None:
-        """Do not give the Lease back before then: a write of ours may still be carried out."""
-        self._doubtful_until = max(self._doubtful_until, until)
+    def doubt(self, until: float) -> Callable[[], None]:
+        """Do not give the Lease back before then, unless what is returned is called: a write may be carried out."""
+        self._doubts = {write: end for write, end in self._doubts.items() if not self._is_over(end)}
+        write = object()
+        self._doubts[write] = until
+
+        def settle() -> None:
+            self._doubts.pop(write, None)
+
+        return settle
+
+    def _is_over(self, moment: float) -> bool:
+        return moment <= self._clock.monotonic()
 
     @property
     def transitions(self) -> int:
@@ -312,7 +322,7 @@ class LeaderElector:
         self._leads_until = float("-inf")
         if not still_ours:
             return
-        if self._clock.monotonic() < self._doubtful_until:
+        if not all(map(self._is_over, self._doubts.values())):
             log.warning(
                 "lease not released", lease=self._settings.name, error="a write is in doubt"
             )

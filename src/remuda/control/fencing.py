@@ -3,8 +3,8 @@ A Kube that writes only while we lead.
 
 A process can be stopped for a minute and go on where it was, its timers late: then the work of a leader that is none
 any more takes its next step before anyone cancels it. This asks the clock right before each write, and gives the write
-no longer than our reign lasts, on the server too. A write whose answer never came may be carried out until then, so
-the Lease is not given back before. What a network holds back for longer than the rest of the Lease is held off by the
+no longer than our reign lasts, on the server too. A write without an answer may be carried out until then, so the
+Lease is not given back before. What a network holds back for longer than the rest of the Lease is held off by the
 preconditions that every write of ours carries.
 """
 
@@ -18,7 +18,7 @@ from remuda.kube.meta import Resource
 from remuda.ports.kube import WATCH_S, Cascade, Kube, KubeError, Query, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from remuda.kube.kinds import Kind
@@ -56,8 +56,8 @@ class Reign(Protocol):
         """Seconds from now until then; 0 or less if we do not lead."""
         ...
 
-    def doubt(self, until: float) -> None:
-        """Take note that a write without an answer may be carried out until then."""
+    def doubt(self, until: float) -> Callable[[], None]:
+        """Take note of a write that may be carried out until then; what is returned says that it is settled."""
         ...
 
 
@@ -77,11 +77,16 @@ class FencedKube(Kube):
                 why="another replica may be the leader by now",
                 fix="Nothing to do: the leader looks at it",
             )
+        settle = self._reign.doubt(until)
         try:
             yield self._inner.within(left_s)
         except (Unavailable, asyncio.CancelledError):
-            self._reign.doubt(until)
+            raise  # who knows what became of it
+        except BaseException:
+            settle()
             raise
+        else:
+            settle()
 
     def within(self, seconds: float) -> Kube:
         return FencedKube(self._inner.within(seconds), self._reign)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -113,6 +113,25 @@ def test_a_leader_that_stops_with_a_write_in_doubt_keeps_the_lease() -> None:
         assert not leader.released
         await asyncio.sleep(SETTINGS.lease_duration_s)
         assert leader.wire.applied_at
+
+    run(main)
+
+
+def test_a_last_write_that_outlives_its_handler_is_in_doubt_too() -> None:
+    async def main() -> None:
+        leader = Leader()
+
+        async def last_write() -> None:
+            with suppress(TimedOut):
+                await leader.kube.delete(POD, "a", namespace="ci")
+
+        async def work() -> None:
+            await asyncio.shield(last_write())
+
+        async with leader.leading(work):
+            await asyncio.sleep(5)
+        assert not leader.released
+        await asyncio.sleep(SETTINGS.lease_duration_s)
 
     run(main)
 
