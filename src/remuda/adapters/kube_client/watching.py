@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Resource)
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_EVENT_MAX_BYTES = 16 * 2**20  # ten times what an API server stores in one object
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
@@ -44,15 +45,17 @@ class EventReader(Generic[T]):
         self._lines: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
         self._bookmarks = msgspec.json.Decoder(_BookmarkObject)
         self._pieces: list[bytes] = []
+        self._held_bytes = 0
 
     def batches(self, chunk: bytes) -> Iterator[tuple[WatchEvent[T] | Bookmark, ...]]:
         """Yield what is complete with this chunk: one batch, or none, and then perhaps an error."""
         end = chunk.rfind(b"\n")
         if end < 0:  # one event may be longer than many chunks: join once, when its end has come
-            self._pieces.append(chunk)
+            self._hold(chunk)
             return
         whole = b"".join((*self._pieces, chunk[:end]))
         self._pieces = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
+        self._held_bytes = len(chunk) - end - 1
         batch: list[WatchEvent[T] | Bookmark] = []
         try:
             for line in self._lines.decode_lines(whole):
@@ -66,6 +69,16 @@ class EventReader(Generic[T]):
             raise Unavailable(self._what, why=why, fix="Watch again") from None
         if batch:
             yield tuple(batch)
+
+    def _hold(self, chunk: bytes) -> None:
+        self._pieces.append(chunk)
+        self._held_bytes += len(chunk)
+        if self._held_bytes > _EVENT_MAX_BYTES:
+            raise Unavailable(
+                self._what,
+                why=f"the server sent an event of more than {_EVENT_MAX_BYTES} bytes",
+                fix="Check that the server address is an API server's",
+            )
 
     def finish(self) -> None:
         """Say that no chunk follows. Half an event means that the connection was cut."""

@@ -293,6 +293,13 @@ async def test_a_server_says_how_long_to_wait(answer: Response, wait_s: float) -
     assert caught.value.retry_after_s == wait_s
 
 
+async def test_an_event_without_end_is_given_up() -> None:
+    async with KubeClient(ScriptedWire([b"x" * 2**20] * 100)).watch(POD, Query()) as batches:
+        with pytest.raises(Unavailable, match="an event of more than 16777216 bytes"):
+            async for _ in batches:
+                pass
+
+
 async def test_an_error_text_is_one_that_a_person_can_act_on() -> None:
     wire = ScriptedWire(status(403, "Forbidden", 'pods "a" is forbidden: User "x" cannot get it.'))
 
