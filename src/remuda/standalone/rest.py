@@ -497,6 +497,10 @@ def _check_type(kind: ResourceKind, obj: Obj) -> None:
             f"the API version in the data ({said_version}) does not match the expected API version "
             f"({kind.api_version})"
         )
+    if kind.schema is not None and said_kind != kind.kind:
+        message = f"Invalid value: {meta_rules.go_quote(said_kind or '')}: must be {kind.kind}"
+        cause = Cause("kind", "FieldValueInvalid", message)
+        raise invalid(kind.group, str(said_kind), _name_given(obj), [cause])
     if said_kind not in {None, "", kind.kind} or said_version not in {None, "", kind.api_version}:
         raise bad_request(
             f'{said_kind} in version "{said_version}" cannot be handled as a {kind.kind}: '
@@ -504,6 +508,11 @@ def _check_type(kind: ResourceKind, obj: Obj) -> None:
         )
     if not isinstance(obj.get("metadata") or {}, dict):
         raise bad_request(f"{kind.kind}: metadata is not an object")
+
+
+def _name_given(obj: Obj) -> str:
+    meta = obj.get("metadata")
+    return str(meta.get("name", "")) if isinstance(meta, dict) else ""
 
 
 def _check_place(kind: ResourceKind, namespace: str, name: str, meta: Obj) -> None:

@@ -507,3 +507,12 @@ async def test_a_table_has_the_printer_columns(raw: Raw, space: Space) -> None:
     assert row["object"]["metadata"]["name"] == "mac"
     wide = [c["name"] for c in table["columnDefinitions"] if c["priority"] > 0]
     assert "Image" in wide
+
+
+async def test_an_object_that_says_it_is_of_another_kind_is_invalid(raw: Raw, space: Space) -> None:
+    answer = await raw.post(space.path("runnerpools"), a_pool("mare") | {"kind": "Host"})
+
+    assert answer.refusal[:2] == (422, "Invalid")
+    assert answer.causes == [
+        ("kind", "FieldValueInvalid", 'Invalid value: "Host": must be RunnerPool')
+    ]
