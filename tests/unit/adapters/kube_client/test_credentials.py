@@ -120,6 +120,11 @@ LONG = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
         pytest.param(f"echo '{answer()}'", "neither a token nor", id="gives nothing"),
         pytest.param(f"echo '{answer(clientKeyData='K')}'", "without its key", id="gives a half"),
         pytest.param(
+            f"echo '{answer(token=FIRST, expirationTimestamp='2030-01-01T00:00:00')}'",
+            "not an ExecCredential",
+            id="a time without a zone",
+        ),
+        pytest.param(
             f"echo '{answer(token=FIRST).replace(V1, 'example/v1')}'",
             "example/v1",
             id="other version",
