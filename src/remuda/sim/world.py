@@ -67,6 +67,8 @@ class Actor:
     process: Process | None = None
     task: asyncio.Task[None] | None = None
     restart_after_s: float = RESTART_S
+    resuming: asyncio.TimerHandle | None = None
+    """What ends its pause."""
 
 
 class World:
@@ -135,9 +137,7 @@ class World:
         self.trace.note(name, "crash", "-", "killed", why)
         actor.restart_after_s = restart_after_s
         actor.process.link.sever()
-        self.loop.release(
-            name
-        )  # a process that is killed while it is paused does not wake, it dies
+        self._release(actor)  # a process that is killed while it is paused does not wake, it dies
         actor.task.cancel()
 
     def stop(self, name: str, *, restart_after_s: float = RESTART_S) -> None:
@@ -157,7 +157,7 @@ class World:
         self.disturbances["pause"] += 1
         self.trace.note(name, "pause", "-", "stopped", f"for {seconds:g} s")
         self.loop.hold(name)
-        self.loop.call_later(seconds, self._resume, name)
+        self._actors[name].resuming = self.loop.call_later(seconds, self._resume, name)
 
     def partition(self, name: str, seconds: float, direction: Direction = Direction.BOTH) -> None:
         """Cut a process off, one way or both, for a while."""
@@ -195,7 +195,7 @@ class World:
         self.set_faults(CALM)
         for actor in self._actors.values():
             actor.clock.skew_s = 0.0
-            self.loop.release(actor.name)
+            self._release(actor)
             if actor.process is not None:
                 actor.process.link.partition = NO_DIRECTION
         self.trace.note(WORLD, "calm", "-", "ok", "the faults stop")
@@ -208,7 +208,13 @@ class World:
     def _resume(self, name: str) -> None:
         if self.loop.is_held(name):
             self.trace.note(name, "resume", "-", "ok")
-            self.loop.release(name)
+            self._release(self._actors[name])
+
+    def _release(self, actor: Actor) -> None:
+        """End a pause, and the timer that would have ended it: it must not cut a later one short."""
+        if actor.resuming is not None:
+            actor.resuming.cancel()
+        self.loop.release(actor.name)
 
     def _heal(self, link: Link) -> None:
         if link.partition:

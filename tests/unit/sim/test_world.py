@@ -136,6 +136,29 @@ def test_a_paused_process_does_nothing_and_does_not_notice() -> None:
     assert ticks == [10, 75, 85, 95]
 
 
+def test_a_pause_ends_with_its_process_and_cuts_no_later_one_short() -> None:
+    ticks: list[float] = []
+
+    async def main(process: Process) -> None:
+        while True:
+            await process.clock.sleep(1)
+            ticks.append(process.clock.monotonic())
+
+    async def story(world: World) -> None:
+        world.start("a", main)
+        await asyncio.sleep(10)
+        world.pause("a", 60)
+        await asyncio.sleep(10)
+        world.crash("a", restart_after_s=1)
+        await asyncio.sleep(10)
+        world.pause("a", 60)
+        await asyncio.sleep(70)
+
+    in_world(story)
+    assert [tick for tick in ticks if 31 < tick < 89] == []
+    assert max(ticks) > 95
+
+
 def test_a_partition_is_healed_by_itself() -> None:
     seen: list[str] = []
 
