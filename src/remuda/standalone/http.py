@@ -103,8 +103,12 @@ class HttpFront:
         except BaseException:
             await self._runner.cleanup()
             raise
-        address = self._runner.addresses[0]
-        return int(address[1])
+        return int(self.addresses[0][1])
+
+    @property
+    def addresses(self) -> list[Any]:
+        """Where it listens: host and port of each socket, none before ``start``."""
+        return [] if self._runner is None else self._runner.addresses
 
     async def stop(self) -> None:
         """Stop listening, end watches and logs properly, and let the other requests finish."""

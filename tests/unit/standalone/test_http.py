@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from remuda.adapters.system import SystemClock, SystemIds
+from remuda.standalone.api import ApiServer
 from remuda.standalone.http import HttpFront, HttpSettings, certificate_user
 from remuda.standalone.pki import load_or_create, new_authority, new_client
 from remuda.standalone.plane import ControlPlane
@@ -60,11 +61,16 @@ class Served:
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[Served]:  # noqa: ANN401 - settings
+async def served(
+    tmp_path: Path,
+    api: type[ApiServer] = ApiServer,
+    **settings: Any,  # noqa: ANN401 - settings
+) -> AsyncIterator[Served]:
     clock, ids = SystemClock(), SystemIds()
     pki = load_or_create(tmp_path / "pki", clock, ids)
     plane = ControlPlane.in_memory(clock, ids)
-    front = HttpFront(plane.api, pki, HttpSettings(port=0, **settings))
+    behind = api(plane.rest, plane.tokens, admin_token=plane.admin_token)
+    front = HttpFront(behind, pki, HttpSettings(port=0, **settings))
     port = await front.start()
     try:
         yield Served(plane, front, pki, port)
@@ -195,24 +201,20 @@ async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
         assert (answer.status, body["reason"]) == (413, "RequestEntityTooLarge")
 
 
-class SlowServer:
-    def authenticate(self, bearer: str | None) -> User:
-        assert bearer
-        return User("a")
-
-    async def handle(self, _request: Request, _user: User) -> Response:
+class SlowServer(ApiServer):
+    async def handle(self, request: Request, user: User) -> Response:
         await asyncio.sleep(60)
-        raise NotImplementedError
+        return await super().handle(request, user)
 
 
-class BrokenServer(SlowServer):
-    async def handle(self, _request: Request, _user: User) -> Response:
-        raise KeyError("something of ours")
+class BrokenServer(ApiServer):
+    async def handle(self, request: Request, user: User) -> Response:
+        raise KeyError(f"something of ours, while {user.name} asked for {request.path}")
 
 
 async def test_a_request_that_takes_too_long_is_answered_all_the_same(tmp_path: Path) -> None:
-    async with served(tmp_path, request_timeout_s=0.1) as server, server.admin() as http:
-        server.front._api = SlowServer()  # type: ignore[assignment] # noqa: SLF001 - a server that hangs
+    settings = {"request_timeout_s": 0.1}
+    async with served(tmp_path, SlowServer, **settings) as server, server.admin() as http:
         answer = await http.get("/api")
         assert (answer.status, (await answer.json())["reason"]) == (504, "Timeout")
 
@@ -229,8 +231,7 @@ async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None
 
 
 async def test_our_own_fault_is_answered_and_logged_without_the_token(tmp_path: Path) -> None:
-    async with served(tmp_path) as server, server.admin() as http:
-        server.front._api = BrokenServer()  # type: ignore[assignment] # noqa: SLF001 - a server with a bug
+    async with served(tmp_path, BrokenServer) as server, server.admin() as http:
         with capture_logs() as logs:
             answer = await http.get("/api")
         assert (answer.status, (await answer.json())["reason"]) == (500, "InternalError")
@@ -240,9 +241,7 @@ async def test_our_own_fault_is_answered_and_logged_without_the_token(tmp_path: 
 
 async def test_it_listens_on_this_machine_only(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
-        runner = server.front._runner  # noqa: SLF001 - where does it listen?
-        assert runner is not None
-        assert [address[0] for address in runner.addresses] == ["127.0.0.1"]
+        assert [address[0] for address in server.front.addresses] == ["127.0.0.1"]
 
 
 # --- Certificates -----------------------------------------------------------------------------------------------------
