@@ -103,8 +103,56 @@ class _Names(_Part):
     categories: list[str] = []
 
 
+class _Rule(_Part):
+    rule: str = ""
+    message: str = ""
+    message_expression: str = ""
+    reason: str = ""
+    field_path: str = ""
+
+
+class _Props(_Part):
+    """A schema, as far as its keywords have types."""
+
+    type: str = ""
+    format: str = ""
+    pattern: str = ""
+    description: str = ""
+    nullable: bool = False
+    required: list[str] = []
+    enum: list[Any] = []
+    minimum: float = 0
+    maximum: float = 0
+    exclusive_minimum: bool = False
+    exclusive_maximum: bool = False
+    multiple_of: float = 0
+    min_length: int = 0
+    max_length: int = 0
+    min_items: int = 0
+    max_items: int = 0
+    min_properties: int = 0
+    max_properties: int = 0
+    unique_items: bool = False
+    properties: dict[str, _Props] = {}
+    additional_properties: bool | _Props = True
+    items: _Props | msgspec.UnsetType = msgspec.UNSET
+    not_: _Props | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="not")
+    all_of: list[_Props] = []
+    any_of: list[_Props] = []
+    one_of: list[_Props] = []
+    validations: list[_Rule] = msgspec.field(default_factory=list, name="x-kubernetes-validations")
+    list_type: str = msgspec.field(default="", name="x-kubernetes-list-type")
+    list_map_keys: list[str] = msgspec.field(
+        default_factory=list, name="x-kubernetes-list-map-keys"
+    )
+    map_type: str = msgspec.field(default="", name="x-kubernetes-map-type")
+    int_or_string: bool = msgspec.field(default=False, name="x-kubernetes-int-or-string")
+    embedded: bool = msgspec.field(default=False, name="x-kubernetes-embedded-resource")
+    open: bool = msgspec.field(default=False, name="x-kubernetes-preserve-unknown-fields")
+
+
 class _Schema(_Part):
-    open_apiv3_schema: dict[str, Any] = msgspec.field(default_factory=dict, name="openAPIV3Schema")
+    open_apiv3_schema: _Props = msgspec.field(default_factory=_Props, name="openAPIV3Schema")
 
 
 class _ScalePaths(_Part):

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tests.support.space import Space
 
 
+def _a_crd_with(**keywords: Json) -> Json:
+    schema = {"type": "object", **keywords}
+    return {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}}
+
+
 async def a_mare(raw: Raw, space: Space) -> Json:
     return (await raw.post(space.path("configmaps"), a_config_map("mare"))).ok()
 
@@ -300,6 +305,17 @@ async def test_a_quantity_may_be_a_number(raw: Raw, space: Space) -> None:
         pytest.param("customresourcedefinitions", {"spec": []}, id="a CRD that is a list"),
         pytest.param(
             "customresourcedefinitions", {"spec": {"names": {"kind": 5}}}, id="a kind of 5"
+        ),
+        pytest.param(
+            "customresourcedefinitions", _a_crd_with(properties=[]), id="properties in a list"
+        ),
+        pytest.param(
+            "customresourcedefinitions", _a_crd_with(maximum="x"), id="a bound that is text"
+        ),
+        pytest.param(
+            "customresourcedefinitions",
+            _a_crd_with(**{"x-kubernetes-validations": [{"rule": 5}]}),
+            id="a rule that is a number",
         ),
     ],
 )
