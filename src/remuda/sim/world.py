@@ -146,7 +146,7 @@ class World:
         if actor.process is None or actor.task is None or actor.process.link.severed:
             return
         self.disturbances["stop"] += 1
-        self.trace.note(name, "stop", "-", "told", "it is rolled")
+        self.trace.note(name, "stop", "-", "told")
         actor.restart_after_s = restart_after_s
         actor.task.cancel()
 
