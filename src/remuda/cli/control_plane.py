@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from remuda.standalone.http import LOOPBACK, HttpSettings
 from remuda.standalone.plane import ControlPlane, DurableControlPlane
 
 PORT = 6443
+OPEN_FILES = 10_240
+"""How many connections may be open at once, more or less: the most that macOS grants."""
 
 
 @click.command("control-plane")
@@ -45,7 +48,16 @@ def control_plane(data: Path, port: int, *, print_kubeconfig: bool) -> None:
       remuda control-plane --data ./data
       KUBECONFIG=./data/kubeconfig kubectl get nodes
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    _allow_many_connections()
     asyncio.run(_serve(data.absolute(), port, print_kubeconfig=print_kubeconfig))
+
+
+def _allow_many_connections() -> None:
+    """Ask for more open files: many systems grant 256 at first, and every agent holds several watches."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def _serve(data: Path, port: int, *, print_kubeconfig: bool) -> None:

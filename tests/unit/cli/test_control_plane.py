@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,9 +25,9 @@ START_S = 30
 class Running:
     """The command in a process of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, under: tuple[str, ...] = ()) -> None:
         self.process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", "remuda.cli.main", "control-plane", *arguments],
+            [*under, sys.executable, "-m", "remuda.cli.main", "control-plane", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -72,6 +75,20 @@ def test_it_serves_until_it_is_told_to_stop(
     assert config["clusters"][0]["cluster"]["server"] == address
     os.kill(serving.process.pid, how)
     assert serving.ends() == (0, "Stopped.\n")
+
+
+def test_it_serves_more_clients_than_a_shell_grants_files(tmp_path: Path) -> None:
+    few_files = ("sh", "-c", 'ulimit -S -n 64 && exec "$@"', "sh")
+    running = Running("--data", str(tmp_path), "--port", "0", under=few_files)
+    try:
+        port = int(running.line().rpartition(":")[2])
+        with ExitStack() as clients:
+            for _ in range(100):
+                clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            pem = ssl.get_server_certificate(("127.0.0.1", port), timeout=START_S)
+        assert pem.startswith("-----BEGIN CERTIFICATE")
+    finally:
+        running.stop()
 
 
 def test_a_second_one_in_the_same_directory_is_refused(serving: Running, tmp_path: Path) -> None:
