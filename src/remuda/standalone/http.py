@@ -21,7 +21,7 @@ from remuda.ports.wire import Request
 from remuda.standalone import protobuf
 from remuda.standalone.api import BODY_SIZE_MAX, content_type_of, is_log, is_stream
 from remuda.standalone.errors import StatusError, bad_request, unauthorized
-from remuda.standalone.requests import find_target
+from remuda.standalone.requests import find_target, timeout_s
 from remuda.standalone.store import encode
 from remuda.standalone.users import ANONYMOUS, User
 
@@ -120,6 +120,11 @@ class HttpFront:
         if self._runner is not None:
             await self._runner.cleanup()
 
+    def _deadline_s(self, request: Request) -> float:
+        """Return how long a request may take: no longer than its sender waits for it, and no longer than we allow."""
+        asked_s = timeout_s(dict(request.query).get("timeout", ""))
+        return min(asked_s or self._settings.request_timeout_s, self._settings.request_timeout_s)
+
     # --- One request --------------------------------------------------------------------------------------------------
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
@@ -128,7 +133,7 @@ class HttpFront:
             request = await self._read(http)
             if is_stream(request):
                 return await self._answer_for_long(http, request, user)
-            async with asyncio.timeout(self._settings.request_timeout_s):
+            async with asyncio.timeout(self._deadline_s(request)):
                 answer = await self._api.handle(request, user)
         except StatusError as refusal:
             return _refused(refusal)

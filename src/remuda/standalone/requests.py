@@ -21,6 +21,9 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 """What surely is a 64-bit number."""
 _TRUE = frozenset({"1", "true", "True", "t", ""})
 _KNOWN_PATHS_MAX = 4096
+_DURATION_PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,15 @@ def find_target(kinds: Kinds, path: str) -> Target:
     if name and kind.namespaced and not namespace:
         raise no_such_path()
     return Target(kind, namespace, name, subresource)
+
+
+def timeout_s(text: str) -> float:
+    """Read how long a client waits, as Go writes durations (``1m30s``, ``0.5s``); 0 if it does not say."""
+    if not text:
+        return 0.0
+    if not _DURATION.fullmatch(text):
+        raise bad_request("invalid timeout specified in the request URL")
+    return sum(float(amount) * _UNITS_S[unit] for amount, unit in _DURATION_PART.findall(text))
 
 
 def no_such_path() -> StatusError:

@@ -219,6 +219,23 @@ async def test_a_request_that_takes_too_long_is_answered_all_the_same(tmp_path: 
         assert (answer.status, (await answer.json())["reason"]) == (504, "Timeout")
 
 
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        pytest.param("0.05s", 504, id="the deadline of the sender is kept"),
+        pytest.param("50ms", 504, id="in any unit"),
+        pytest.param("soon", 400, id="a deadline that is none is refused"),
+    ],
+)
+async def test_a_request_ends_when_its_sender_stops_waiting(
+    tmp_path: Path, said: str, status: int
+) -> None:
+    async with served(tmp_path, SlowServer) as server, server.admin() as http:
+        async with asyncio.timeout(10):
+            answer = await http.get("/api", params={"timeout": said})
+        assert answer.status == status
+
+
 async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
     async def never_ending() -> AsyncIterator[bytes]:
         yield b"{"
