@@ -13,7 +13,9 @@ def whole_seconds(moment: datetime) -> datetime:
 def micro_time(moment: datetime) -> str:
     """Spell a ``MicroTime``. The API server refuses any other number of digits."""
     # Not strftime, which takes three times as long: every renewal of every Lease comes by here.
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
 def parse_time(text: str) -> datetime:

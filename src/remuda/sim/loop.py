@@ -128,6 +128,24 @@ class _Handle(asyncio.Handle):
         self._source_traceback = None
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer, made as cheaply as ``_Handle``."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        _Handle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type] # the same slots
+        self._when = when
+        self._scheduled = False
+
+
 class _NumberedTask(asyncio.Task[T]):
     """A task whose place in a set depends on when it was made, not on its address in memory."""
 
@@ -152,6 +170,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     _ready: deque[asyncio.Handle]
     """What is to be called in the next turn. asyncio's own, under its own name."""
+
+    _stopping: bool
+    """Whether ``stop`` was called. Likewise."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -185,9 +206,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Timer(when, callback, args, self, context)
         self._push(when, handle)
         return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def deliver_at(
         self,
@@ -210,20 +240,35 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         # The count makes timers of one instant fire in the order they were set.
         heapq.heappush(timers, (when, self._timer_count, handle))
 
-    def _run_once(self) -> None:
-        """Take one turn: what is ready now, or else what is due next, however far that is."""
-        self.steps += 1
-        ready, timers = self._ready, self._timers
-        if not ready:
-            self._jump()
-        while timers and timers[0][0] <= self._now:
-            ready.append(heapq.heappop(timers)[2])
-        if self.steps > self._still_until:
-            self._give_up()
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:  # noqa: SLF001 - the method costs a call per turn
-                handle._run()  # noqa: SLF001 - what asyncio itself calls
+    def _run_once(self) -> None:  # noqa: C901 - in one piece, because a call in it is a call per step
+        """Take turns until told to stop: each is what is ready now, or else what is due next, however far that is."""
+        ready, timers, heappop = self._ready, self._timers, heapq.heappop
+        while True:
+            self.steps += 1
+            if not ready:
+                self._jump()
+            now = self._now
+            while timers and timers[0][0] <= now:
+                ready.append(heappop(timers)[2])
+            if self.steps > self._still_until:
+                self._give_up()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                # What ``Handle._run`` does, without its call: this is every step of every simulated day.
+                if handle._cancelled:  # noqa: SLF001 - likewise
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001 - likewise
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - reported, as asyncio does
+                    self._report(handle, error)
+            if self._stopping:  # asyncio's own: ``run_forever`` ends after this
+                return
+
+    def _report(self, handle: asyncio.Handle, error: BaseException) -> None:
+        message = f"Exception in callback {handle!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _jump(self) -> None:
         """Go to the next timer: nothing can happen before it."""
