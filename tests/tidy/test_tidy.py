@@ -81,7 +81,9 @@ def test_no_function_takes_a_bag_of_parameters() -> None:
             r"\b(TODO|FIXME|XXX|HACK)\b", "do it, or file an issue", id="no promise in a comment"
         ),
         pytest.param(
-            r"import unittest|from unittest|pytest_mock|MagicMock|monkeypatch", "use the fakes", id="no mocks"
+            r"import unittest|from unittest|pytest_mock|MagicMock|monkeypatch",
+            "use the fakes",
+            id="no mocks",
         ),
         pytest.param(
             r"#\s*type:\s*ignore(?!\[)", "name the error code", id="no blanket type ignore"
@@ -144,7 +146,11 @@ def test_the_changelog_keeps_its_form() -> None:
 
 def test_generated_files_are_what_the_generator_writes() -> None:
     answer = subprocess.run(
-        [sys.executable, "tools/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "tools/generate.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
