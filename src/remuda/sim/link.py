@@ -212,13 +212,13 @@ class Link:
         _settle(exchange.answer, error=error)
 
     def _applied(self, exchange: _Exchange[R], answer: R) -> None:
-        outcome = exchange.spelling.outcome(answer)
         fault = exchange.plan.fault
         if fault is None:
-            self._record(exchange, outcome)
+            if self.trace.on:
+                self._record(exchange, exchange.spelling.outcome(answer))
             self._answer_later(exchange, answer)
         else:
-            self.strike(exchange.call, fault, outcome, exchange.why)
+            self.strike(exchange.call, fault, exchange.spelling.outcome(answer), exchange.why)
             self._fail_after(exchange, fault, answer)
 
     def _fail_after(self, exchange: _Exchange[R], fault: Fault, answer: R) -> None:

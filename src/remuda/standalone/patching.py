@@ -49,8 +49,11 @@ def check_content_type(content_type: str, *, strategic: bool) -> None:
 
 
 def patched(old: Obj, body: bytes, content_type: str, *, strategic: ResourceKind | None) -> Obj:
-    """Return a new object. ``strategic`` is the kind if strategic merge patches are offered for it."""
-    check_content_type(content_type, strategic=strategic is not None)
+    """
+    Return a new object. ``strategic`` is the kind if strategic merge patches are offered for it.
+
+    The content type must have been checked (``check_content_type``).
+    """
     match content_type.partition(";")[0].strip():
         case "application/merge-patch+json":
             result = merge(old, _object(body))

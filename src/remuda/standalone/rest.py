@@ -276,10 +276,8 @@ class Rest:
         """Store ``new`` (whose metadata is ours) over ``old``, as far as the subresource may."""
         rules = self.rules(kind)
         meta, old_meta = new["metadata"], old["metadata"]
-        version = meta.get("resourceVersion")
-        if version not in _UNCONDITIONAL and version != old_meta["resourceVersion"]:
-            raise conflict(kind.group, kind.plural, old_meta["name"], _STALE)
         if meta != old_meta:
+            _check_version(kind, meta, old_meta)
             meta_rules.carry_over(meta, old_meta)
         new = self._confine(kind, rules, old, new, subresource)
         if kind.schema is not None:
@@ -296,19 +294,18 @@ class Rest:
         if new == old:
             await self.store.settled()  # the answer must not show what is not durable yet
             return old
-        return await self._store_changed(kind, old, new, options)
-
-    async def _store_changed(
-        self, kind: ResourceKind, old: Obj, new: Obj, options: WriteOptions
-    ) -> Obj:
         if options.dry_run:
             return new
+        new = self._store_changed(kind, old, new)
+        if not self.store.in_memory:
+            await self.store.settled()
+        return new
+
+    def _store_changed(self, kind: ResourceKind, old: Obj, new: Obj) -> Obj:
         if deletion.is_released(kind, old, new):
             self._remove(kind, old)
-        else:
-            new = self.store.put(kind, new)
-        await self.store.settled()
-        return new
+            return new
+        return self.store.put(kind, new, over=old)
 
     def _confine(
         self, kind: ResourceKind, rules: Rules, old: Obj, new: Obj, subresource: str
@@ -537,6 +534,12 @@ def _name_causes(meta: Obj, rules: Rules) -> list[Cause]:
         return [meta_rules.required("metadata.name", "name or generateName is required")]
     fault = rules.name_fault(name)
     return [meta_rules.invalid_value("metadata.name", name, fault)] if fault else []
+
+
+def _check_version(kind: ResourceKind, meta: Obj, old_meta: Obj) -> None:
+    version = meta.get("resourceVersion")
+    if version not in _UNCONDITIONAL and version != old_meta["resourceVersion"]:
+        raise conflict(kind.group, kind.plural, old_meta["name"], _STALE)
 
 
 def _count_generation(kind: ResourceKind, rules: Rules, old: Obj, new: Obj) -> None:

@@ -109,6 +109,10 @@ class _Table:
         self.history.append(event)
 
 
+def _call(listener: Callable[[StoredEvent], None], event: StoredEvent) -> None:
+    listener(event)
+
+
 class Store:
     """See the module's text. ``journal=None`` keeps everything in memory: writes then never yield to the loop."""
 
@@ -234,10 +238,14 @@ class Store:
         there = {where: obj for where, obj in found.items() if obj is not None}
         return [there[where] for where in _in_namespace(sorted(there), namespace)]
 
-    def put(self, kind: Keyed, obj: Obj) -> Obj:
-        """Accept a new or changed object (its ``metadata`` must be the caller's own) and return it."""
+    def put(self, kind: Keyed, obj: Obj, *, over: Obj | None = None) -> Obj:
+        """
+        Accept a new or changed object (its ``metadata`` must be the caller's own) and return it.
+
+        ``over`` is the latest state that it replaces, if the caller has just read it.
+        """
         meta = obj["metadata"]
-        previous = self.latest(kind, meta.get("namespace", ""), meta["name"])
+        previous = over or self.latest(kind, meta.get("namespace", ""), meta["name"])
         self._last_accepted += 1
         meta["resourceVersion"] = str(self._last_accepted)
         change: Change = "ADDED" if previous is None else "MODIFIED"
@@ -278,11 +286,11 @@ class Store:
         table = self._table(event.kind)
         table.apply(event)
         self._revision = event.revision
-        for listener in (*table.listeners, *self._listeners):
-            if self._journal is None:
-                listener(event)
-            else:
-                self._tell(listener, event)
+        tell = self._tell if self._journal else _call
+        for listener in table.listeners:
+            tell(listener, event)
+        for listener in self._listeners:
+            tell(listener, event)
 
     def _tell(self, listener: Callable[[StoredEvent], None], event: StoredEvent) -> None:
         """Call a listener whose fault must not keep the rest of a durable batch from being seen."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.standalone.bodies import check_body
 from remuda.standalone.errors import Cause, StatusError, bad_request, invalid, not_found
 from remuda.standalone.metadata import required
-from remuda.standalone.patching import patched
+from remuda.standalone.patching import check_content_type, patched
 from remuda.standalone.rest import DEFAULT_WRITE, Rest, WriteOptions
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ async def patch_scale(
     obj = rest.store.latest(kind, *place)
     if obj is None:
         raise not_found(kind.group, kind.plural, place[1])
+    check_content_type(content_type, strategic=True)
     scale = patched(_scale(kind, obj), body, content_type, strategic=kind)
     return await put_scale(rest, kind, *place, scale)
 
