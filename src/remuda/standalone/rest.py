@@ -126,12 +126,11 @@ class Rest:
         namespace: str,
         obj: Obj,
         *,
-        dry_run: bool = False,
         options: WriteOptions = DEFAULT_WRITE,
     ) -> Obj:
         rules = self.rules(kind)
         new = self._new(kind, namespace, obj, rules, options)
-        if dry_run or options.dry_run:
+        if options.dry_run:
             return new
         stored = self.store.put(kind, new)
         await self.store.settled()

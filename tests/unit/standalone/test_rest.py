@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from remuda.standalone.errors import StatusError
+from remuda.standalone.rest import WriteOptions
 from tests.unit.standalone.worlds import CONFIG, NOON, Plane, config, kind, pod
 
 PODS, NODES, LEASES = kind("pods"), kind("nodes"), kind("leases")
 MERGE = "application/merge-patch+json"
+DRY_RUN = WriteOptions(dry_run=True)
 
 
 @pytest.fixture
@@ -107,10 +109,10 @@ async def test_a_write_that_changes_nothing_is_no_write(plane: Plane) -> None:
 async def test_a_dry_run_decides_everything_and_stores_nothing(plane: Plane) -> None:
     before = plane.store.revision
 
-    shown = await plane.rest.create(PODS, "herd", pod("mare"), dry_run=True)
+    shown = await plane.rest.create(PODS, "herd", pod("mare"), options=DRY_RUN)
     assert shown["spec"]["serviceAccountName"] == "default"
     with pytest.raises(StatusError, match="forbidden"):
-        await plane.rest.create(PODS, "herd", pod("m", serviceAccountName="no"), dry_run=True)
+        await plane.rest.create(PODS, "herd", pod("m", serviceAccountName="no"), options=DRY_RUN)
 
     assert plane.store.revision == before
 
