@@ -81,6 +81,15 @@ class Rollout(Section, frozen=True, kw_only=True):
             "Mark no further runner for replacement. Those already marked are still replaced."
         ),
     ] = False
+    progress_deadline_seconds: Annotated[
+        int,
+        described(
+            "How long a roll may wait for a replacement to become warm. After that the pool is Degraded and nobody else"
+            " is retired until one does.",
+            minimum=60,
+            maximum=DAY_S,
+        ),
+    ] = 600
     stage: Annotated[
         Stage,
         described("The fetch gate: brings a new image to the hosts ahead of the roll."),
@@ -205,6 +214,27 @@ class Provisioning(Section, frozen=True, kw_only=True):
     ] = 300
 
 
+class PodSecurity(StrEnum):
+    """How closely a pool's Pods are held to the Pod Security Standards."""
+
+    RESTRICTED = "restricted"
+    UNRESTRICTED = "unrestricted"
+
+
+class Docker(Section, frozen=True, kw_only=True):
+    enabled: Annotated[
+        bool,
+        described(
+            "Run a Docker daemon beside the runner. It is privileged, so it is allowed only in Pods that are VMs of"
+            " their own: those of a VM runtime class, such as kata-qemu."
+        ),
+    ] = False
+    image: Annotated[
+        str,
+        described("The image of the Docker daemon.", minLength=1, maxLength=512, pattern=r"^\S+$"),
+    ] = "docker:dind"
+
+
 class RunnerPoolSpec(Section, frozen=True, kw_only=True):
     os: Annotated[
         OperatingSystem,
@@ -286,6 +316,17 @@ class RunnerPoolSpec(Section, frozen=True, kw_only=True):
             pattern=DNS_SUBDOMAIN,
         ),
     ] = UNSET
+    pod_security: Annotated[
+        PodSecurity,
+        described(
+            "restricted: the Pods keep to the Pod Security Standard of that name, and a template that breaks it is"
+            " refused. unrestricted: the template may ask for anything."
+        ),
+    ] = PodSecurity.RESTRICTED
+    docker: Annotated[
+        Docker,
+        described("A Docker daemon for the jobs of Linux runners that run as Pods."),
+    ] = Docker()
     rollout: Annotated[
         Rollout,
         described("How fast runners are replaced after the image or the template changed."),
@@ -327,6 +368,20 @@ class RunnerPoolSpec(Section, frozen=True, kw_only=True):
             message="runtimeClassName is for Linux Pods on ordinary kubelets; macOS runners are VMs that the agent"
             " starts. Remove runtimeClassName, or set os to linux.",
             field_path=".runtimeClassName",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            cel="!self.docker.enabled || has(self.runtimeClassName)",
+            message="docker needs a runtimeClassName: its daemon is privileged, and without a VM around the Pod it"
+            " would own the host. Set runtimeClassName to a VM runtime class such as kata-qemu, or switch docker off.",
+            field_path=".docker.enabled",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            cel="!self.docker.enabled || self.podSecurity == 'unrestricted'",
+            message="docker runs a privileged container, which podSecurity restricted forbids. Set podSecurity to"
+            " unrestricted, or switch docker off.",
+            field_path=".docker.enabled",
             reason="FieldValueForbidden",
         ),
     )
@@ -377,6 +432,12 @@ class RunnerPoolStatus(Part, frozen=True, kw_only=True):
         int | UnsetType,
         described("How many runners the roll may take away at once."),
     ] = UNSET
+    roll_waiting_since: Annotated[
+        datetime | None,
+        described(
+            "Since when the roll has waited for a replacement to become warm. Unset while it waits for none."
+        ),
+    ] = None
     last_scale_down_at: Annotated[
         datetime | None,
         described("When the autoscaler last lowered spec.replicas."),

@@ -71,6 +71,7 @@ def test_the_default_of_a_section_is_spelled_out() -> None:
     assert spec_of(crd.schema_of(RUNNER_POOL))["rollout"]["default"] == {
         "maxConcurrentPercent": 5,
         "paused": False,
+        "progressDeadlineSeconds": 600,
         "stage": {"enabled": True, "maxConcurrent": 2},
     }
 

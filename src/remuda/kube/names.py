@@ -1,0 +1,54 @@
+"""The names that cross borders: labels, annotations, finalizers, conditions and resources of our own. Pure text."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+# --- on Pods and ServiceAccounts --------------------------------------------------------------------------------------
+
+RUNNER: Final = "remuda.dev/runner"
+"""Label, ``true`` on every Pod and ServiceAccount that the operator makes."""
+POOL: Final = "remuda.dev/pool"
+"""Label: the pool that a runner belongs to."""
+TEMPLATE: Final = "remuda.dev/template"
+"""Label: the hash of the Pod template that a runner was made from."""
+OWNER: Final = "remuda.dev/owner"
+"""Label: the tenant whose job the runner holds. Written by dispatch before it mints; its presence means busy."""
+MARK: Final = "remuda.dev/drain-eligible"
+"""Label: the template hash that a roll replaces this runner for. Dispatch answers its next poll with 410."""
+MARKED_AT: Final = "remuda.dev/drain-marked-at"
+"""Annotation: when the mark was made, written together with it."""
+DRAIN: Final = "remuda.dev/drain"
+"""Label, ``true``: a person wants this runner to take no job."""
+JOB_DELIVERED: Final = "remuda.dev/JobDelivered"
+"""Pod condition: the agent handed the job to the guest."""
+POLLER: Final = "poller"
+"""The init container that waits for a job where no agent does."""
+RUNNER_CONTAINER: Final = "runner"
+
+# --- on RunnerPools ---------------------------------------------------------------------------------------------------
+
+POOL_DRAIN: Final = "remuda.dev/pool-drain"
+"""Finalizer: holds a deleted pool while its busy runners finish."""
+
+# --- on Nodes ---------------------------------------------------------------------------------------------------------
+
+FLEET: Final = "remuda.dev/fleet"
+RUNTIME: Final = "remuda.dev/runtime"
+VM_HOST_TAINT: Final = "remuda.dev/vm-host"
+VM: Final = "remuda.dev/vm"
+"""Extended resource: how many VMs a host may run. Each VM Pod asks for one."""
+STARTS_FAILING: Final = "remuda.dev/StartsFailing"
+"""Node condition: runners do not start on this host although they do on others; new ones avoid it."""
+
+VM_CLEANUP: Final = "remuda.dev/vm-cleanup"
+"""Pod finalizer of the agent: holds the Pod until its VM is gone."""
+
+AUDIENCE: Final = "remuda-dispatch"
+"""Of the tokens that runners show to dispatch."""
+
+
+def image_label(image: str) -> str:
+    """Return the Node label that says that a host holds this image."""
+    return f"remuda.dev/image-{sha256(image.encode()).hexdigest()[:16]}"

@@ -1,0 +1,1 @@
+"""What the operator decides. Pure: what was seen and the time come in, data goes out."""
