@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
+
 
 def whole_seconds(moment: datetime) -> datetime:
     """Cut the fraction off, as the API server would on writing; else every read looks like a change."""
@@ -12,10 +14,11 @@ def whole_seconds(moment: datetime) -> datetime:
 
 def micro_time(moment: datetime) -> str:
     """Spell a ``MicroTime``. The API server refuses any other number of digits."""
-    # Not strftime, which takes three times as long: every renewal of every Lease comes by here.
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
+    # msgspec takes a tenth of the time that isoformat takes: every renewal of every Lease comes by here.
+    spelled: str = msgspec.to_builtins(moment)
+    return spelled if moment.microsecond else f"{spelled[:-1]}.000000Z"
 
 
 def parse_time(text: str) -> datetime:

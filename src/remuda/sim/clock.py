@@ -31,8 +31,10 @@ class SimClock:
 
     async def sleep(self, seconds: float) -> None:
         # As asyncio.sleep, without cancelling a timer that has fired: most of what a simulated process does is sleep.
-        woken = self._loop.create_future()
-        timer = self._loop.call_later(max(0.0, seconds), _wake, woken)
+        loop = self._loop
+        woken: asyncio.Future[None] = asyncio.Future(loop=loop)
+        due = loop.time() + seconds if seconds > 0 else loop.time()
+        timer = loop.call_at(due, _wake, woken)
         try:
             await woken
         except asyncio.CancelledError:

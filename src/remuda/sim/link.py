@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import types
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from remuda.model.errors import RemudaError
 from remuda.sim.loop import VirtualTimeLoop
@@ -68,8 +69,7 @@ class Spelling(Protocol[R]):
         ...
 
 
-@dataclass(slots=True)
-class _Exchange(Generic[R]):
+class _Exchange(msgspec.Struct, Generic[R]):
     call: Call
     operation: Callable[[], Coroutine[Any, Any, R]]
     spelling: Spelling[R]
@@ -124,8 +124,8 @@ class Link:
         if self.severed:
             raise spelling.reset(call)
         loop = self._loop
-        now = loop.time()
-        plan = self.plan.call(call)
+        now, plan = loop.now, self.plan.call(call)
+        answer: asyncio.Future[R] = asyncio.Future(loop=loop)
         exchange: _Exchange[R] = _Exchange(
             call,
             operation,
@@ -133,14 +133,16 @@ class Link:
             plan,
             now + timeout_s,
             timeout_s,
-            loop.create_future(),
+            answer,
             WHY.get(),
             at_once,
         )
         # Nothing is applied after the caller's deadline: the server is told the deadline and honours it.
-        arrives_in_s = timeout_s if plan.fault is Fault.HANG else min(plan.request_s, timeout_s)
-        loop.deliver_at(now + arrives_in_s, self._arrive, exchange, context=self.network)
-        return await exchange.answer
+        arrives_in_s = plan.request_s
+        if arrives_in_s > timeout_s or plan.fault is Fault.HANG:
+            arrives_in_s = timeout_s
+        loop.deliver_at(now + arrives_in_s, self._arrive, (exchange,), self.network)
+        return await answer
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:  # noqa: ANN401 - a coroutine of any sort
         """Start work of the network: it belongs to no actor."""
@@ -163,8 +165,7 @@ class Link:
         if self.partition is not NO_DIRECTION and self.partition & Direction.REQUESTS:
             self._record(exchange, "partitioned")
             self._time_out(exchange)
-        elif fault in _BEFORE:
-            assert fault is not None
+        elif fault is not None and fault in _BEFORE:
             self.strike(exchange.call, fault, why=exchange.why)
             self._fail_before(exchange, fault)
         elif exchange.at_once:
@@ -233,11 +234,11 @@ class Link:
             self._time_out(exchange)
 
     def _answer_later(self, exchange: _Exchange[R], answer: R) -> None:
-        back = self._loop.time() + exchange.plan.answer_s
+        back = self._loop.now + exchange.plan.answer_s
         if back >= exchange.deadline:
             self._time_out(exchange)
         else:
-            self._loop.deliver_at(back, self._answer, exchange, answer, context=self.network)
+            self._loop.deliver_at(back, self._answer, (exchange, answer), self.network)
 
     def _answer(self, exchange: _Exchange[R], answer: R) -> None:
         if self.partition is not NO_DIRECTION and self.partition & Direction.ANSWERS:

@@ -18,6 +18,8 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 
+import msgspec
+
 from remuda.sim.stuck import waiting_tasks
 
 if TYPE_CHECKING:
@@ -107,43 +109,33 @@ class _SealedSelector(selectors.SelectSelector):
         return super().register(fileobj, events, data)
 
 
-class _Handle(asyncio.Handle):
-    """A callback to be. The same as asyncio's, but made without asking whether this is a debug run."""
+class _Handle(msgspec.Struct, eq=False):
+    """
+    A callback to be. It can what asyncio's own can that callers are given, but is made without a call into Python.
 
-    __slots__ = ()
+    Every turn of every simulated day makes one.
+    """
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+    callback: Callable[..., object] | None
+    args: tuple[Any, ...]
+    context: Context
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.callback, self.args = None, ()  # as asyncio does: what will not be called is not kept
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
 
 
-class _Timer(asyncio.TimerHandle):
-    """A timer, made as cheaply as ``_Handle``."""
+class _Timer(_Handle):
+    """One that was given a time."""
 
-    __slots__ = ()
+    due: float = 0.0
 
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        _Handle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type] # the same slots
-        self._when = when
-        self._scheduled = False
+    def when(self) -> float:
+        return self.due
 
 
 class _NumberedTask(asyncio.Task[T]):
@@ -168,7 +160,7 @@ class _NumberedTask(asyncio.Task[T]):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """A deterministic loop. ``time()`` starts at 0 and counts virtual seconds."""
 
-    _ready: deque[asyncio.Handle]
+    _ready: deque[_Handle]
     """What is to be called in the next turn. asyncio's own, under its own name."""
 
     _stopping: bool
@@ -180,15 +172,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """How many turns the loop has taken."""
         self.errors: list[str] = []
         """What nobody caught: reported when the run ends."""
-        self._now = 0.0
+        self.now = 0.0
+        """What ``time()`` returns, for those who ask often."""
         self._still_until = self.limits.steps_at_one_instant_max
-        self._timers: list[tuple[float, int, asyncio.Handle]] = []
-        self._timer_count = 0
+        self._instants: list[float] = []
+        """When timers are due, as a heap; each instant is in it once."""
+        self._due: dict[float, list[_Handle]] = {}
+        """The timers of each instant, in the order they were set."""
         self._sweep_at = TIMERS_MIN
         self._thread = threading.get_ident()
         self._task_count = 0
-        self._collected = 0
-        self._held: dict[str, list[asyncio.Handle]] = {}
+        self._collect_at = COLLECT_EVERY_STEPS
+        self._held: dict[str, list[_Handle]] = {}
         selector = _SealedSelector()
         super().__init__(selector)
         selector.refuse = self.refuse
@@ -197,7 +192,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     # --- time ---------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def call_at(
         self,
@@ -206,9 +201,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = _Timer(when, callback, args, self, context)
+        handle = _Timer(callback, args, copy_context() if context is None else context, due=when)
         self._push(when, handle)
-        return handle
+        return handle  # type: ignore[return-value] # ours: see there
 
     def call_later(
         self,
@@ -217,48 +212,50 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
     def deliver_at(
-        self,
-        when: float,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: Context,
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context
     ) -> None:
-        """Call back at a time, come what may: a timer that nobody can cancel, and that costs half as much."""
-        self._push(when, _Handle(callback, args, self, context))
+        """Call back at a time, come what may: a timer that nobody can cancel, and that costs less."""
+        self._push(when, _Handle(callback, args, context))
 
-    def _push(self, when: float, handle: asyncio.Handle) -> None:
-        timers = self._timers
-        if len(timers) > self._sweep_at:
-            # Cancelled timers are most of what long time-outs leave behind.
-            timers[:] = [timer for timer in timers if not timer[2].cancelled()]
-            heapq.heapify(timers)
-            self._sweep_at = 2 * len(timers) + TIMERS_MIN
-        self._timer_count += 1
-        # The count makes timers of one instant fire in the order they were set.
-        heapq.heappush(timers, (when, self._timer_count, handle))
+    def _push(self, when: float, handle: _Handle) -> None:
+        timers = self._due.get(when)
+        if timers is not None:
+            timers.append(handle)
+            return
+        self._due[when] = [handle]
+        heapq.heappush(self._instants, when)
+        if len(self._instants) > self._sweep_at:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget cancelled timers: they are most of what long time-outs leave behind."""
+        for when, timers in list(self._due.items()):
+            if all(timer.is_cancelled for timer in timers):
+                del self._due[when]
+        self._instants[:] = sorted(self._due)  # sorted, so it is a heap
+        self._sweep_at = 2 * len(self._instants) + TIMERS_MIN
 
     def _run_once(self) -> None:  # noqa: C901 - in one piece, because a call in it is a call per step
         """Take turns until told to stop: each is what is ready now, or else what is due next, however far that is."""
-        ready, timers, heappop = self._ready, self._timers, heapq.heappop
+        ready, instants, due, heappop = self._ready, self._instants, self._due, heapq.heappop
         while True:
             self.steps += 1
             if not ready:
                 self._jump()
-            now = self._now
-            while timers and timers[0][0] <= now:
-                ready.append(heappop(timers)[2])
+            while instants and instants[0] <= self.now:
+                ready.extend(due.pop(heappop(instants)))
             if self.steps > self._still_until:
                 self._give_up()
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                # What ``Handle._run`` does, without its call: this is every step of every simulated day.
-                if handle._cancelled:  # noqa: SLF001 - likewise
+                # What asyncio's ``Handle._run`` does, without its call: this is every step of every simulated day.
+                if handle.is_cancelled:
                     continue
                 try:
-                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001 - likewise
+                    handle.context.run(handle.callback, *handle.args)  # type: ignore[arg-type] # not cancelled
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:  # noqa: BLE001 - reported, as asyncio does
@@ -266,40 +263,49 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             if self._stopping:  # asyncio's own: ``run_forever`` ends after this
                 return
 
-    def _report(self, handle: asyncio.Handle, error: BaseException) -> None:
-        message = f"Exception in callback {handle!r}"
-        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+    def _report(self, handle: _Handle, error: BaseException) -> None:
+        known = asyncio.Handle(handle.callback or _nothing, handle.args, self, handle.context)
+        message = f"Exception in callback {known!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": known})
 
     def _jump(self) -> None:
         """Go to the next timer: nothing can happen before it."""
-        timers = self._timers
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)
-        if not timers:
-            raise Deadlock(f"stuck at {self._now:.6f} s: every task waits and no timer is set")
-        if timers[0][0] > self._now:
-            self._now = timers[0][0]
-            self._still_until = self.steps + self.limits.steps_at_one_instant_max
-        if self._now > self.limits.until_s:
-            raise OutOfTime(f"still running after {self.limits.until_s:.0f} virtual seconds")
-        if self.steps > self.limits.steps_max:
-            raise OutOfTime(f"still running after {self.limits.steps_max} steps")
-        if self.steps // COLLECT_EVERY_STEPS > self._collected:
-            self._collected = self.steps // COLLECT_EVERY_STEPS
+        instants = self._instants
+        while instants and self._due[instants[0]][0].is_cancelled:
+            self._drop_cancelled(instants[0])
+        if not instants:
+            raise Deadlock(f"stuck at {self.now:.6f} s: every task waits and no timer is set")
+        steps, limits, when = self.steps, self.limits, instants[0]
+        if when > self.now:
+            self.now = when
+            self._still_until = steps + limits.steps_at_one_instant_max
+        if self.now > limits.until_s:
+            raise OutOfTime(f"still running after {limits.until_s:.0f} virtual seconds")
+        if steps > limits.steps_max:
+            raise OutOfTime(f"still running after {limits.steps_max} steps")
+        if steps >= self._collect_at:
+            self._collect_at = (steps // COLLECT_EVERY_STEPS + 1) * COLLECT_EVERY_STEPS
             gc.collect(1)
+
+    def _drop_cancelled(self, when: float) -> None:
+        """Forget the cancelled timers of the next instant, and the instant itself if there are no others."""
+        self._due[when] = [timer for timer in self._due[when] if not timer.is_cancelled]
+        if not self._due[when]:
+            del self._due[when]
+            heapq.heappop(self._instants)
 
     def _give_up(self) -> NoReturn:
         raise Livelock(
-            f"stuck at {self._now:.6f} s: {self.limits.steps_at_one_instant_max} steps "
+            f"stuck at {self.now:.6f} s: {self.limits.steps_at_one_instant_max} steps "
             "and no time passed; tasks keep waking each other"
         )
 
     def start_over(self) -> None:
         """Forget how far the run has come, so that a stopped one can still be cleaned up."""
         self.steps = 0
-        self._collected = 0
+        self._collect_at = COLLECT_EVERY_STEPS
         self._still_until = CLEAN_UP_STEPS_MAX
-        self.limits = Limits(until_s=self._now + self.limits.until_s)
+        self.limits = Limits(until_s=self.now + self.limits.until_s)
         for actor in list(self._held):
             self.release(actor)
 
@@ -322,13 +328,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context)
+        handle = _Handle(callback, args, copy_context() if context is None else context)
         if self._held:
-            actor = ACTOR.get() if context is None else context.get(ACTOR, "")
-            self._held.get(actor, self._ready).append(handle)
+            self._held.get(handle.context.get(ACTOR, ""), self._ready).append(handle)
         else:
             self._ready.append(handle)
-        return handle
+        return handle  # type: ignore[return-value] # ours: see there
 
     def call_soon_threadsafe(
         self,
@@ -356,6 +361,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Refuse the real world, and remember it: a loop's edge may swallow the error, the run must not."""
         self.errors.append(refusal(what))
         raise RealIo(refusal(what))
+
+
+def _nothing() -> None:
+    """Stand for a callback that has cancelled itself."""
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -182,7 +184,7 @@ class Call:
         return self.verb in WRITES
 
 
-class CallPlan(NamedTuple):
+class CallPlan(msgspec.Struct):
     """How one call goes: how long each way takes, and what goes wrong."""
 
     request_s: float
@@ -220,9 +222,12 @@ class Plan:
         self._matched = [0] * len(self._scripted)
 
     def call(self, call: Call) -> CallPlan:
-        if call.writes and not call.routine:
+        if not call.routine and call.writes:
             self.write_calls += 1
-        request_s, answer_s = self.latency_s(), self.latency_s()
+        # Twice ``latency_s``, written out: this is asked for every call of a simulated day.
+        least_s, mean_s, random = self._latency_min_s, self._latency_mean_s, self._random
+        request_s = least_s - log(1.0 - random()) * mean_s
+        answer_s = least_s - log(1.0 - random()) * mean_s
         fault = self._script_of(call) if self._scripted else None
         if fault is None and call.resource not in self._spared:
             fault = self._chance(self._of_verb.get(call.verb, self._of_port))
@@ -235,7 +240,6 @@ class Plan:
         return fault
 
     def latency_s(self) -> float:
-        # Exponential, written out: this is asked twice per call of a simulated day.
         return self._latency_min_s - log(1.0 - self._random()) * self._latency_mean_s
 
     def late_s(self) -> float:
@@ -254,7 +258,8 @@ class Plan:
         return struck
 
     def _chance(self, thresholds: Thresholds) -> Fault | None:
-        draw = (
-            self._ids.fraction()
-        )  # one draw per call, whatever the rates: changing one shifts no other call
-        return next((fault for below, fault in thresholds if draw < below), None)
+        draw = self._random()  # one per call, whatever the rates: changing one shifts no other call
+        for below, fault in thresholds:
+            if draw < below:
+                return fault
+        return None
