@@ -132,12 +132,14 @@ def decoded_change(kind: ResourceKind, obj: Obj, old: Obj) -> Obj:
 
 def _check_identity(kind: ResourceKind, obj: Obj) -> None:
     said_kind, said_version = obj.get("kind"), obj.get("apiVersion")
+    if said_kind == kind.kind and said_version == kind.api_version:
+        return
     if kind.schema is None:
         if said_kind not in {None, kind.kind} or said_version not in {None, kind.api_version}:
             raise _WrongType(f'no kind "{said_kind}" is registered for version "{said_version}"')
     elif said_kind is None or said_version is None:
         raise _WrongType("Object 'Kind' or 'apiVersion' is missing")
-    elif (said_kind, said_version) != (kind.kind, kind.api_version):
+    else:
         field = "kind" if said_kind != kind.kind else "apiVersion"
         wanted = kind.kind if field == "kind" else kind.api_version
         message = f'Invalid value: "{obj[field]}": must be {wanted}'
@@ -147,21 +149,24 @@ def _check_identity(kind: ResourceKind, obj: Obj) -> None:
 
 def _read_object(kind: ResourceKind, obj: Obj, old: Obj) -> Obj:
     """Read the top level: of custom resources and CRDs only what all kinds share."""
-    struct = _TYPES.get((kind.group, kind.kind))
-    fields = None if struct is None else _fields(struct)
     new: Obj = {}
     for key, value in obj.items():
         if value is not None and value is old.get(key):
             new[key] = value
         elif key == "metadata":
             new[key] = _read_struct(value or {}, _fields(ObjectMeta), f"{kind.kind}.metadata")
-        elif fields is None:
+        elif (fields := _fields_of(kind.group, kind.kind)) is None:
             new[key] = value
         elif value is not None and key in fields:
             new[key] = _read_part(value, fields[key], f"{kind.kind}.{key}", old.get(key))
         elif value is not None and key in ("kind", "apiVersion", *_MORE_FIELDS.get(kind.kind, ())):
             new[key] = _without_nulls(value)
     return new
+
+
+def _fields_of(group: str, kind: str) -> dict[str, inspect.Type] | None:
+    struct = _TYPES.get((group, kind))
+    return None if struct is None else _fields(struct)
 
 
 @cache

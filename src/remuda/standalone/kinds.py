@@ -49,10 +49,12 @@ class ResourceKind:
     columns: tuple[PrinterColumn, ...] = ()
     schema: dict[str, Any] | None = field(default=None, hash=False, compare=False)
     scale: ScalePaths | None = None
+    api_version: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
+    def __post_init__(self) -> None:
+        # Made once: every write asks for it.
+        version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "api_version", version)
 
     @property
     def list_kind(self) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.ports.kube import TimedOut
 from remuda.standalone.api import is_stream
 from remuda.standalone.errors import StatusError
 from remuda.standalone.streams import Stream, refused
+from remuda.standalone.users import ADMIN
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from contextlib import AbstractAsyncContextManager
 
     from remuda.ports.wire import Request, Response, WireStream
@@ -25,8 +26,15 @@ class LocalWire:
     def __init__(self, api: ApiServer, bearer: str) -> None:
         self._api = api
         self._bearer = bearer
+        self._never_waits = api.rest.store.in_memory and api.is_admin(bearer)
 
-    async def send(self, request: Request, *, timeout_s: float) -> Response:
+    def send(self, request: Request, *, timeout_s: float) -> Coroutine[Any, Any, Response]:
+        # Nearly all that a simulated fleet asks: nothing to look up, and no deadline, as only streams go on.
+        if self._never_waits and request.method != "GET":
+            return self._api.handle(request, ADMIN)
+        return self._send(request, timeout_s)
+
+    async def _send(self, request: Request, timeout_s: float) -> Response:
         try:
             user = self._api.authenticate(self._bearer)
             if self._api.rest.store.in_memory and not is_stream(request):

@@ -253,8 +253,6 @@ def _owner_causes(owners: list[dict[str, Any]]) -> Iterator[Cause]:
 
 def causes_of_update(meta: dict[str, Any], old: dict[str, Any], *, core: bool) -> Iterator[Cause]:
     """Check what may not change, and what changed."""
-    if meta == old:
-        return
     if meta.get("uid") != old["uid"]:
         yield invalid_value("metadata.uid", str(meta.get("uid", "")), "field is immutable")
     if "deletionTimestamp" in old:

@@ -32,13 +32,17 @@ _UNKNOWN_FORMAT = (
 _JSON_PATCH_LENGTH_MAX = 10_000
 
 
-def check_content_type(content_type: str, *, strategic: bool) -> None:
-    """Refuse a sort of patch that is not offered; it is the first thing that a server looks at."""
+def check_content_type(content_type: str, *, strategic: bool) -> str:
+    """
+    Return the sort of patch, without parameters, for ``patched``; refuse one that is not offered.
+
+    It is the first thing that a server looks at.
+    """
     match content_type.partition(";")[0].strip():
-        case "application/merge-patch+json" | "application/json-patch+json":
-            return
-        case "application/strategic-merge-patch+json" if strategic:
-            return
+        case "application/merge-patch+json" | "application/json-patch+json" as sort:
+            return sort
+        case "application/strategic-merge-patch+json" as sort if strategic:
+            return sort
         case "application/apply-patch+yaml" | "application/apply-patch+cbor":
             raise unsupported_media_type(_APPLY_REFUSED)
         case _:
@@ -48,13 +52,13 @@ def check_content_type(content_type: str, *, strategic: bool) -> None:
             )
 
 
-def patched(old: Obj, body: bytes, content_type: str, *, strategic: ResourceKind | None) -> Obj:
+def patched(old: Obj, body: bytes, sort: str, *, strategic: ResourceKind | None) -> Obj:
     """
     Return a new object. ``strategic`` is the kind if strategic merge patches are offered for it.
 
-    The content type must have been checked (``check_content_type``).
+    ``sort`` is what ``check_content_type`` returned.
     """
-    match content_type.partition(";")[0].strip():
+    match sort:
         case "application/merge-patch+json":
             result = merge(old, _object(body))
         case "application/json-patch+json":

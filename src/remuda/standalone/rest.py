@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from remuda.kube.selectors import parse_fields, parse_labels
 from remuda.standalone import builtin_pods, deletion
 from remuda.standalone import metadata as meta_rules
@@ -62,6 +64,13 @@ class WriteOptions:
 
 
 DEFAULT_WRITE = WriteOptions()
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A write that was decided. ``wait``: not to be shown to anybody before the store has settled."""
+
+    obj: Obj
+    wait: bool
 
 
 class Rest:
@@ -231,7 +240,7 @@ class Rest:
         _check_place(kind, namespace, name, meta)
         self._check_put(kind, rules, old, meta)
         new = obj | {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
-        return await self._replace(kind, old, new, subresource, options)
+        return await self.durable(self._replace(kind, rules, old, new, subresource, options))
 
     def _check_put(self, kind: ResourceKind, rules: Rules, old: Obj, meta: Obj) -> None:
         """Refuse a whole-object write that was made for another object, or that names no version where it must."""
@@ -257,23 +266,48 @@ class Rest:
         subresource: str = "",
         options: WriteOptions = DEFAULT_WRITE,
     ) -> Obj:
-        strategic = kind if self.rules(kind).strategic_patches else None
-        check_content_type(content_type, strategic=strategic is not None)
+        return await self.durable(
+            self.accept_patch(
+                kind, namespace, name, body, content_type, subresource=subresource, options=options
+            )
+        )
+
+    def accept_patch(  # noqa: PLR0913 - as ``patch``
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        body: bytes,
+        content_type: str,
+        *,
+        subresource: str,
+        options: WriteOptions,
+    ) -> Accepted:
+        """Do all of ``patch`` but wait."""
+        rules = self.rules(kind)
+        strategic = kind if rules.strategic_patches else None
+        sort = check_content_type(content_type, strategic=strategic is not None)
         old = self.store.latest(kind, namespace, name)
         if old is None:
             raise not_found(kind.group, kind.plural, name)
-        new = decoded_change(kind, patched(old, body, content_type, strategic=strategic), old)
-        meta = new["metadata"] = dict(new.get("metadata") or {})
-        if meta != old["metadata"]:
+        new = decoded_change(kind, patched(old, body, sort, strategic=strategic), old)
+        given = new.get("metadata")
+        meta = new["metadata"] = dict(given or {})
+        if given is not old["metadata"]:
             meta_rules.check_shape(kind, meta)
             _check_place(kind, namespace, name, meta)
-        return await self._replace(kind, old, new, subresource, options)
+        return self._replace(kind, rules, old, new, subresource, options)
 
-    async def _replace(
-        self, kind: ResourceKind, old: Obj, new: Obj, subresource: str, options: WriteOptions
-    ) -> Obj:
+    def _replace(
+        self,
+        kind: ResourceKind,
+        rules: Rules,
+        old: Obj,
+        new: Obj,
+        subresource: str,
+        options: WriteOptions,
+    ) -> Accepted:
         """Store ``new`` (whose metadata is ours) over ``old``, as far as the subresource may."""
-        rules = self.rules(kind)
         meta, old_meta = new["metadata"], old["metadata"]
         if meta != old_meta:
             _check_version(kind, meta, old_meta)
@@ -283,22 +317,20 @@ class Rest:
             new = self.custom.admit(kind, new, old, options.field_validation, subresource)
         elif not subresource:
             rules.prepare_update(new, old, self.context)
-        causes = [
-            *meta_rules.causes_of_update(new["metadata"], old_meta, core=not kind.group),
-            *rules.update_causes(new, old),
-        ]
-        if causes:
-            raise invalid(kind.group, kind.kind, old_meta["name"], causes)
-        _count_generation(kind, rules, old, new)
+        _check_change(kind, rules, old, new)
+        if rules.has_generation:
+            _count_generation(kind, rules, old, new)
         if new == old:
-            await self.store.settled()  # the answer must not show what is not durable yet
-            return old
+            return Accepted(old, wait=not self.store.in_memory)
         if options.dry_run:
-            return new
-        new = self._store_changed(kind, old, new)
-        if not self.store.in_memory:
+            return Accepted(new, wait=False)
+        return Accepted(self._store_changed(kind, old, new), wait=not self.store.in_memory)
+
+    async def durable(self, accepted: Accepted) -> Obj:
+        """Return what was accepted once it may be shown: nothing must be seen that is not durable yet."""
+        if accepted.wait:
             await self.store.settled()
-        return new
+        return accepted.obj
 
     def _store_changed(self, kind: ResourceKind, old: Obj, new: Obj) -> Obj:
         if deletion.is_released(kind, old, new):
@@ -541,9 +573,16 @@ def _check_version(kind: ResourceKind, meta: Obj, old_meta: Obj) -> None:
         raise conflict(kind.group, kind.plural, old_meta["name"], _STALE)
 
 
+def _check_change(kind: ResourceKind, rules: Rules, old: Obj, new: Obj) -> None:
+    causes = [*rules.update_causes(new, old)]
+    meta, old_meta = new["metadata"], old["metadata"]
+    if meta != old_meta:
+        causes = [*meta_rules.causes_of_update(meta, old_meta, core=not kind.group), *causes]
+    if causes:
+        raise invalid(kind.group, kind.kind, old_meta["name"], causes)
+
+
 def _count_generation(kind: ResourceKind, rules: Rules, old: Obj, new: Obj) -> None:
-    if not rules.has_generation:
-        return
     keys = rules.generation_keys or [
         key for key in {**old, **new} if key not in {"metadata", "apiVersion", "kind"}
     ]

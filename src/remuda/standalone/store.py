@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -58,8 +58,7 @@ def object_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-@dataclass(slots=True, eq=False)
-class StoredEvent:
+class StoredEvent(msgspec.Struct, eq=False, repr_omit_defaults=True):
     """One change. ``object`` of a DELETED is the last state, at the revision of the deletion."""
 
     revision: int
@@ -67,7 +66,7 @@ class StoredEvent:
     kind: KindKey
     object: Obj
     previous: Obj | None
-    _body: bytes | None = field(default=None, repr=False)
+    _body: bytes | None = None
 
     @property
     def key(self) -> str:
@@ -104,13 +103,10 @@ class _Table:
         self.remember(event)
 
     def remember(self, event: StoredEvent) -> None:
-        if len(self.history) == self.history.maxlen:
-            self.floor = self.history[0].revision
-        self.history.append(event)
-
-
-def _call(listener: Callable[[StoredEvent], None], event: StoredEvent) -> None:
-    listener(event)
+        history = self.history
+        if len(history) == history.maxlen:
+            self.floor = history[0].revision
+        history.append(event)
 
 
 class Store:
@@ -118,8 +114,11 @@ class Store:
 
     def __init__(self, journal: Journal | None = None, *, history_max: int = HISTORY_MAX) -> None:
         self._journal = journal
-        self._history_max = history_max
-        self._tables: dict[KindKey, _Table] = {}
+        self.in_memory = journal is None
+        """Whether nothing is written down: a write then never waits."""
+        self._tables: defaultdict[KindKey, _Table] = defaultdict(
+            lambda: _Table(deque(maxlen=history_max))
+        )
         self._listeners: tuple[Callable[[StoredEvent], None], ...] = ()
         self._revision = FIRST_REVISION
         self._accepted: dict[tuple[KindKey, str], Obj | None] = {}
@@ -138,24 +137,13 @@ class Store:
         self._revision = max(FIRST_REVISION, loaded.revision)
         for kind, obj in loaded.objects:
             meta = obj["metadata"]
-            self._table(kind).objects[object_key(meta.get("namespace", ""), meta["name"])] = obj
+            self._tables[kind].objects[object_key(meta.get("namespace", ""), meta["name"])] = obj
         for table in self._tables.values():
             table.keys = sorted(table.objects)
         for kind, floor in loaded.floors:
-            self._table(kind).floor = floor
+            self._tables[kind].floor = floor
         for event in loaded.events:
-            self._table(event.kind).remember(event)
-
-    def _table(self, kind: KindKey) -> _Table:
-        found = self._tables.get(kind)
-        if found is None:
-            found = self._tables[kind] = _Table(deque(maxlen=self._history_max))
-        return found
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether nothing is written down: a write then never waits."""
-        return self._journal is None
+            self._tables[event.kind].remember(event)
 
     # --- Reading: durable state only --------------------------------------------------------------------------------
 
@@ -165,21 +153,21 @@ class Store:
         return self._revision
 
     def get(self, kind: Keyed, namespace: str, name: str) -> Obj | None:
-        return self._table(kind_key(kind)).objects.get(object_key(namespace, name))
+        return self._tables[kind.group, kind.plural].objects.get(object_key(namespace, name))
 
     def objects(self, kind: Keyed, namespace: str = "") -> list[Obj]:
-        table = self._table(kind_key(kind))
+        table = self._tables[kind_key(kind)]
         return [table.objects[key] for key in _in_namespace(table.keys, namespace)]
 
     def count(self, kind: Keyed, namespace: str = "") -> int:
-        return len(_in_namespace(self._table(kind_key(kind)).keys, namespace))
+        return len(_in_namespace(self._tables[kind_key(kind)].keys, namespace))
 
     def objects_at(self, kind: Keyed, namespace: str, revision: int) -> list[Obj]:
         """Return the objects as they were at ``revision``; 410 if that is no longer known."""
         later = self.events_since(kind, revision)
         if not later:
             return self.objects(kind, namespace)
-        past = dict(self._table(kind_key(kind)).objects)
+        past = dict(self._tables[kind_key(kind)].objects)
         for event in reversed(later):
             if event.previous is None:
                 del past[event.key]
@@ -189,7 +177,7 @@ class Store:
 
     def events_since(self, kind: Keyed, revision: int) -> list[StoredEvent]:
         """Return what happened to a kind after ``revision``, oldest first; 410 if that is no longer known."""
-        table = self._table(kind_key(kind))
+        table = self._tables[kind_key(kind)]
         if revision < table.floor:
             raise expired(f"too old resource version: {revision} ({table.floor})")
         newest_first = takewhile(lambda e: e.revision > revision, reversed(table.history))
@@ -208,7 +196,7 @@ class Store:
 
     def follow(self, kind: Keyed, listener: Callable[[StoredEvent], None]) -> Callable[[], None]:
         """Call ``listener`` for every change of one kind. Returns how to stop."""
-        table = self._table(kind_key(kind))
+        table = self._tables[kind_key(kind)]
         table.listeners = (*table.listeners, listener)
 
         def stop() -> None:
@@ -220,20 +208,19 @@ class Store:
 
     def latest(self, kind: Keyed, namespace: str, name: str) -> Obj | None:
         """Return what a writer must build on: the newest accepted state, durable or not."""
-        key = kind_key(kind)
         where = object_key(namespace, name)
         if self._accepted:
-            accepted = self._accepted.get((key, where), self)
+            accepted = self._accepted.get((kind_key(kind), where), self)
             if accepted is not self:
                 return accepted  # type: ignore[return-value]  # the default alone is a Store
-        return self._table(key).objects.get(where)
+        return self._tables[kind.group, kind.plural].objects.get(where)
 
     def latest_objects(self, kind: Keyed, namespace: str = "") -> list[Obj]:
         """Return all objects of a kind that a writer must reckon with, durable or not."""
         if not self._accepted:
             return self.objects(kind, namespace)
         key = kind_key(kind)
-        found: dict[str, Obj | None] = dict(self._table(key).objects)
+        found: dict[str, Obj | None] = dict(self._tables[key].objects)
         found |= {where: obj for (one, where), obj in self._accepted.items() if one == key}
         there = {where: obj for where, obj in found.items() if obj is not None}
         return [there[where] for where in _in_namespace(sorted(there), namespace)]
@@ -246,10 +233,11 @@ class Store:
         """
         meta = obj["metadata"]
         previous = over or self.latest(kind, meta.get("namespace", ""), meta["name"])
-        self._last_accepted += 1
-        meta["resourceVersion"] = str(self._last_accepted)
+        self._last_accepted = revision = self._last_accepted + 1
+        meta["resourceVersion"] = str(revision)
         change: Change = "ADDED" if previous is None else "MODIFIED"
-        self._accept(StoredEvent(self._last_accepted, change, kind_key(kind), obj, previous))
+        key = kind.group, kind.plural
+        self._accept(StoredEvent(revision, change, key, obj, previous))
         return obj
 
     def remove(self, kind: Keyed, namespace: str, name: str) -> Obj:
@@ -283,14 +271,19 @@ class Store:
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _commit(self, event: StoredEvent) -> None:
-        table = self._table(event.kind)
+        table = self._tables[event.kind]
         table.apply(event)
         self._revision = event.revision
-        tell = self._tell if self._journal else _call
-        for listener in table.listeners:
-            tell(listener, event)
-        for listener in self._listeners:
-            tell(listener, event)
+        if self._journal is None:
+            for listener in table.listeners:
+                listener(event)
+            for listener in self._listeners:
+                listener(event)
+        else:
+            for listener in table.listeners:
+                self._tell(listener, event)
+            for listener in self._listeners:
+                self._tell(listener, event)
 
     def _tell(self, listener: Callable[[StoredEvent], None], event: StoredEvent) -> None:
         """Call a listener whose fault must not keep the rest of a durable batch from being seen."""

@@ -115,8 +115,8 @@ async def patch_scale(
     obj = rest.store.latest(kind, *place)
     if obj is None:
         raise not_found(kind.group, kind.plural, place[1])
-    check_content_type(content_type, strategic=True)
-    scale = patched(_scale(kind, obj), body, content_type, strategic=kind)
+    sort = check_content_type(content_type, strategic=True)
+    scale = patched(_scale(kind, obj), body, sort, strategic=kind)
     return await put_scale(rest, kind, *place, scale)
 
 

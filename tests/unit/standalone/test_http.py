@@ -169,7 +169,7 @@ async def test_a_watch_ends_when_its_time_is_up(tmp_path: Path) -> None:
 async def test_a_client_that_goes_away_ends_its_watch_at_once(tmp_path: Path) -> None:
     async with served(tmp_path) as server, server.admin() as http:
         kind = next(k for k in server.plane.kinds if k.plural == "configmaps")
-        table = server.plane.store._table((kind.group, kind.plural))  # noqa: SLF001 - who still listens?
+        table = server.plane.store._tables[kind.group, kind.plural]  # noqa: SLF001 - who still listens?
         watch = await http.get(CONFIGMAPS, params={"watch": "true"})
         await _until(lambda: len(table.listeners) == 1)
         watch.close()
