@@ -8,7 +8,7 @@ the repeated parts cost no decoding at all. Pure; the caches live in the ``Decod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Raw
@@ -43,7 +43,7 @@ class ObjectDecoder(Generic[T]):
 
     def __init__(self, type_: type[T], sharing: _Sharing) -> None:
         wire, self._build = _twin(type_, sharing)
-        self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(wire)
+        self._decode: Callable[[bytes | Raw], Any] = msgspec.json.Decoder(wire).decode
         list_type = msgspec.defstruct(
             "_List",
             [("metadata", _Pages, _Pages()), ("items", list[wire] | None, None)],  # type: ignore[valid-type]
@@ -51,7 +51,7 @@ class ObjectDecoder(Generic[T]):
         self._list: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list_type)
 
     def object(self, body: bytes | Raw) -> T:
-        built: T = self._build(self._one.decode(body))
+        built: T = self._build(self._decode(body))
         return built
 
     def page(self, body: bytes) -> Page[T]:
@@ -68,10 +68,10 @@ class Decoding:
         self._decoders: dict[type[Resource], ObjectDecoder[Any]] = {}
 
     def of(self, type_: type[T]) -> ObjectDecoder[T]:
-        found = self._decoders.get(type_)
+        found: ObjectDecoder[T] | None = self._decoders.get(type_)
         if found is None:
             found = self._decoders[type_] = ObjectDecoder(type_, self._sharing)
-        return cast("ObjectDecoder[T]", found)
+        return found
 
 
 class _Cache:
@@ -81,15 +81,12 @@ class _Cache:
     What is met at least once in ``_KEPT_MAX`` misses stays; what does not repeat falls out by itself.
     """
 
-    def __init__(self, type_: Any, empty: object) -> None:  # noqa: ANN401 - any type that msgspec decodes
+    def __init__(self, type_: Any) -> None:  # noqa: ANN401 - any type that msgspec decodes
         self._decode = msgspec.json.Decoder(type_).decode
-        self._empty = empty
         self._young: dict[bytes, object] = {}
         self._old: dict[bytes, object] = {}
 
     def value(self, raw: Raw) -> object:
-        if not raw:
-            return self._empty
         key = bytes(raw)
         if (found := self._young.get(key, self)) is not self:
             return found
@@ -106,17 +103,16 @@ class _Cache:
 
 
 class _Sharing:
-    """One cache for each type (and default) of shared field, and one twin for each type of object."""
+    """One cache for each type of shared field, and one twin for each type of object."""
 
     def __init__(self) -> None:
         self._caches: dict[str, _Cache] = {}
         self.twins: dict[type, tuple[type, Callable[[Any], Any]]] = {}
 
     def cache(self, field: FieldInfo) -> _Cache:
-        empty = _default(field)
-        name = f"{field.type} {empty!r}"
+        name = str(field.type)
         if name not in self._caches:
-            self._caches[name] = _Cache(field.type, empty)
+            self._caches[name] = _Cache(field.type)
         return self._caches[name]
 
 
@@ -133,63 +129,70 @@ def _twin(type_: type, sharing: _Sharing) -> tuple[type, Callable[[Any], Any]]:
     return sharing.twins[type_]
 
 
+class _WireField(NamedTuple):
+    """How one field is decoded: into what, what turns that into its value, and its value where there is nothing."""
+
+    type: Any
+    convert: Callable[[Any], Any] | None = None
+    empty: Any = None
+
+
 def _make_twin(type_: type, sharing: _Sharing) -> tuple[type, Callable[[Any], Any]]:
-    wire_fields: list[tuple[str, Any, Any]] = []
-    converters: list[tuple[str, Callable[[Any], Any] | None]] = []
-    for field in fields(type_):
-        wire_type, convert = _wire_field(field, sharing)
-        converters.append((field.name, convert))
-        wire_fields.append((field.name, wire_type, _wire_default(field, wire_type)))
-    names = {f.name: f.encode_name for f in fields(type_)}
+    wire_fields = {field.name: _wire_field(field, sharing) for field in fields(type_)}
     wire = msgspec.defstruct(
-        f"_{type_.__name__}", wire_fields, rename=names, kw_only=True, gc=False
+        f"_{type_.__name__}",
+        [
+            (f.name, wire_fields[f.name].type, _wire_default(f, wire_fields[f.name]))
+            for f in fields(type_)
+        ],
+        rename={f.name: f.encode_name for f in fields(type_)},
+        kw_only=True,
+        gc=False,
     )
-    return wire, _builder(type_, converters)
+    return wire, _builder(type_, wire_fields)
 
 
-def _builder(
-    type_: type, converters: list[tuple[str, Callable[[Any], Any] | None]]
-) -> Callable[[Any], Any]:
+def _builder(type_: type, wire_fields: dict[str, _WireField]) -> Callable[[Any], Any]:
     """
-    Write and compile ``lambda found: type_(a=found.a, b=convert_b(found.b), ...)``.
+    Write and compile ``lambda found: type_(a=found.a, b=empty_b if ... else convert_b(found.b), ...)``.
 
     It runs for every object of every list and watch; a loop over the fields takes twice as long.
     """
     arguments = (
-        f"{name}=found.{name}" if convert is None else f"{name}=convert_{name}(found.{name})"
-        for name, convert in converters
+        f"{name}=found.{name}"
+        if field.convert is None
+        else f"{name}=empty_{name} if (part := found.{name}) is None else convert_{name}(part)"
+        for name, field in wire_fields.items()
     )
-    names = {f"convert_{name}": convert for name, convert in converters}
+    converts = {f"convert_{name}": field.convert for name, field in wire_fields.items()}
+    empties = {f"empty_{name}": field.empty for name, field in wire_fields.items()}
     source = f"lambda found: type_({', '.join(arguments)})"
-    built: Callable[[Any], Any] = eval(source, {"type_": type_, **names})  # noqa: S307 - field names of our own types
+    built: Callable[[Any], Any] = eval(source, {"type_": type_, **converts, **empties})  # noqa: S307 - field names of our own types
     return built
 
 
-def _wire_default(field: FieldInfo, wire_type: Any) -> Any:  # noqa: ANN401 - as above
+def _wire_default(field: FieldInfo, wire: _WireField) -> Any:  # noqa: ANN401 - as above
     required = field.default is NODEFAULT and field.default_factory is NODEFAULT
     if required:
         return NODEFAULT
-    if wire_type is Raw:
-        return Raw()
-    if wire_type is not field.type:
+    if wire.convert is not None:
         return None
     if field.default_factory is not NODEFAULT:
         return msgspec.field(default_factory=field.default_factory)
     return field.default
 
 
-def _wire_field(field: FieldInfo, sharing: _Sharing) -> tuple[Any, Callable[[Any], Any] | None]:
+def _wire_field(field: FieldInfo, sharing: _Sharing) -> _WireField:
     if SHARED in getattr(field.type, "__metadata__", ()):
-        return Raw, sharing.cache(field).value
+        return _WireField(Raw, sharing.cache(field).value, _default(field))
     if _has_shared(field.type):
         wire, build = _twin(field.type, sharing)
-        empty = _default(field)
-        return wire | None, lambda found: empty if found is None else build(found)
+        return _WireField(wire | None, build, _default(field))
     arguments = get_args(field.type)
     if get_origin(field.type) is tuple and _has_shared(arguments[0]):
         wire, build = _twin(arguments[0], sharing)
-        return list[wire] | None, lambda found: tuple(map(build, found)) if found else ()  # type: ignore[valid-type]
-    return field.type, None
+        return _WireField(list[wire] | None, lambda found: tuple(map(build, found)), ())  # type: ignore[valid-type]
+    return _WireField(field.type)
 
 
 def _has_shared(type_: Any) -> bool:  # noqa: ANN401 - as above

@@ -14,9 +14,20 @@ T_co = TypeVar("T_co", bound="Resource", covariant=True)
 
 
 @lru_cache(maxsize=4096)
-def _quoted(part: str) -> str:
-    """Percent-encode one part of a path. The same few names are asked for all the time."""
-    return quote(part, safe="")
+def _path(
+    group: str, version: str, plural: str, namespace: str, name: str, subresource: str, /
+) -> str:
+    """Put a path together. The same few are asked for all the time."""
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    parts = [root]
+    if namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(plural)
+    if name:
+        parts.append(quote(name, safe=""))
+    if subresource:
+        parts.append(subresource)
+    return "/".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +49,8 @@ class Kind(Generic[T_co]):
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """Return the URL path of the collection, of one object, or of its subresource."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [root]
-        if namespace and self.namespaced:
-            parts += ["namespaces", _quoted(namespace)]
-        parts.append(self.plural)
-        if name:
-            parts.append(_quoted(name))
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
+        within = namespace if self.namespaced else ""
+        return _path(self.group, self.version, self.plural, within or "", name, subresource)
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -43,6 +44,9 @@ T = TypeVar("T", bound=Resource)
 _OK = range(200, 300)
 _EVERYTHING = Query()
 _ERROR_BODY_MAX_BYTES = 65536
+_NOT_READ, _NOT_CREATED = "{} was not read", "{} was not created"
+_NOT_CHANGED, _NOT_DELETED = "{} was not changed", "{} was not deleted"
+_NO_TOKEN = "No token was given for {}"  # noqa: S105 - a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +93,11 @@ class KubeClient:
         return KubeClient(self._wire, settings, self._decoding)
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
-        what = f"{_named(kind, namespace, name)} was not read"
-        request = Request("GET", _path(what, kind, namespace, name))
-        return self._object(what, kind, await self._send(what, request))
+        path = _path(_NOT_READ, kind, namespace, name)
+        response = await self._send(
+            _failure(_NOT_READ, kind, namespace, name), Request("GET", path)
+        )
+        return self._object(_NOT_READ, kind, namespace, name, response)
 
     async def list(self, kind: Kind[T], query: Query = _EVERYTHING) -> Listing[T]:
         for _ in range(self._settings.list_restarts_max):
@@ -136,22 +142,22 @@ class KubeClient:
             name = resource.name or f"{resource.metadata.generate_name}…"
             body = _with_kind(kind, resource)
         assert namespace or not kind.namespaced, f"a {kind.name} is created in a namespace"
-        what = f"{_named(kind, namespace, name)} was not created"
         request = Request("POST", kind.path(namespace), self._author, body)
-        return self._object(what, kind, await self._send(what, request))
+        response = await self._send(_failure(_NOT_CREATED, kind, namespace, name), request)
+        return self._object(_NOT_CREATED, kind, namespace, name, response)
 
     async def patch(
         self, kind: Kind[T], name: str, patch: Patch, *, namespace: str = "", subresource: str = ""
     ) -> T:
-        what = f"{_named(kind, namespace, name)} was not changed"
-        path = _path(what, kind, namespace, name, subresource)
+        path = _path(_NOT_CHANGED, kind, namespace, name, subresource)
         request = Request("PATCH", path, self._author, patch.encode(), patch.content_type)
         response = await self._wire.send(request, timeout_s=self._settings.call_timeout_s)
         if response.status not in _OK:
+            what = _failure(_NOT_CHANGED, kind, namespace, name)
             status = parse_status(response.status, response.body)
             conflict = failed_test(what, status) if _has_test(patch) else None
             raise conflict or refusal(what, status, retry_after_s=response.retry_after_s)
-        return self._object(what, kind, response)
+        return self._object(_NOT_CHANGED, kind, namespace, name, response)
 
     async def delete(
         self,
@@ -163,7 +169,7 @@ class KubeClient:
         cascade: Cascade = Cascade.BACKGROUND,
         grace_s: int | None = None,
     ) -> None:
-        what = f"{_named(kind, namespace, name)} was not deleted"
+        path = _path(_NOT_DELETED, kind, namespace, name)
         options: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -174,10 +180,8 @@ class KubeClient:
         if seen is not None:
             version = {"resourceVersion": seen.resource_version} if seen.resource_version else {}
             options["preconditions"] = {"uid": seen.uid, **version}
-        path = _path(what, kind, namespace, name)
-        await self._send(
-            what, Request("DELETE", path, self._deadline, msgspec.json.encode(options))
-        )
+        request = Request("DELETE", path, self._deadline, msgspec.json.encode(options))
+        await self._send(_failure(_NOT_DELETED, kind, namespace, name), request)
 
     async def request_token(
         self,
@@ -188,8 +192,9 @@ class KubeClient:
         expiration_s: int,
         pod: BoundPod | None = None,
     ) -> Token:
-        what = f"No token was given for ServiceAccount {namespace}/{service_account}"
-        path = _path(what, reviews.SERVICE_ACCOUNT, namespace, service_account, "token")
+        account = reviews.SERVICE_ACCOUNT
+        path = _path(_NO_TOKEN, account, namespace, service_account, "token")
+        what = _failure(_NO_TOKEN, account, namespace, service_account)
         body = reviews.token_request(audience, expiration_s, pod)
         request = Request("POST", path, self._deadline, body)
         return reviews.token(what, (await self._send(what, request)).body)
@@ -234,12 +239,14 @@ class KubeClient:
                 return Listing(tuple(items), page.resource_version)
             continued = (("continue", page.continue_),)
 
-    def _object(self, what: str, kind: Kind[T], response: Response) -> T:
+    def _object(
+        self, failure: str, kind: Kind[T], namespace: str, name: str, response: Response
+    ) -> T:
         decoder: ObjectDecoder[T] = self._decoding.of(kind.type)
         try:
             return decoder.object(response.body)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise nonsense(what, error) from None
+            raise nonsense(_failure(failure, kind, namespace, name), error) from None
 
 
 async def _events(
@@ -276,16 +283,24 @@ def _with_kind(kind: Kind[T], resource: T) -> bytes:
     return head if body == b"{}" else head[:-1] + b"," + body[1:]
 
 
-def _named(kind: Kind[T], namespace: str, name: str) -> str:
+def _failure(failure: str, kind: Kind[T], namespace: str, name: str) -> str:
+    """Say what failed for which object. Only asked for when something did: most calls succeed."""
     place = f"{namespace}/{name}" if namespace and kind.namespaced else name
-    return f"{kind.name} {place}"
+    return failure.format(f"{kind.name} {place}")
 
 
-def _path(what: str, kind: Kind[T], namespace: str, name: str, subresource: str = "") -> str:
+@lru_cache(maxsize=4096)
+def _leads_elsewhere(part: str) -> bool:
+    """Whether a name would be more than one part of a path. The same few names are asked for all the time."""
+    return part in {".", ".."} or "/" in part or "%" in part
+
+
+def _path(failure: str, kind: Kind[T], namespace: str, name: str, subresource: str = "") -> str:
     """Return an object's path. A name that would lead elsewhere in the API is refused before it is sent."""
-    for part in (namespace, name):
-        if part in {".", ".."} or "/" in part or "%" in part:
-            raise Invalid(what, why=f"{part!r} cannot be a name", fix="Correct the name")
+    if _leads_elsewhere(namespace) or _leads_elsewhere(name):
+        wrong = namespace if _leads_elsewhere(namespace) else name
+        what = _failure(failure, kind, namespace, name)
+        raise Invalid(what, why=f"{wrong!r} cannot be a name", fix="Correct the name")
     assert name, f"a {kind.name} has a name"
     assert namespace or not kind.namespaced, f"a {kind.name} is in a namespace"
     return kind.path(namespace, name, subresource)
