@@ -48,6 +48,7 @@ def runner_of(pod: Pod) -> Runner:
         drain=meta.labels.get(DRAIN) == "true",
         deleting_since=_deleting_since(pod),
         end=_end(pod) if phase is Phase.ENDED else None,
+        unready_since=_unready_since(pod),
     )
 
 
@@ -86,6 +87,11 @@ def _warm_at(pod: Pod) -> datetime | None:
     if ready is None or pod.status.phase != "Running":
         return None
     return ready.last_transition_time or pod.metadata.creation_timestamp
+
+
+def _unready_since(pod: Pod) -> datetime | None:
+    unready = _condition(pod, "Ready", "False")
+    return unready.last_transition_time if unready is not None and pod.spec.node_name else None
 
 
 def _poller(pod: Pod) -> ContainerStatus | None:

@@ -65,6 +65,13 @@ class Runner:
     deleting_since: datetime | None = None
     """Its deletion was asked for: it is left to its finalizers, whatever its phase."""
     end: End | None = None
+    unready_since: datetime | None = None
+    """Since when its Pod has said that it is not ready: a warm runner whose host went quiet starts anew from here."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the API server confirmed it: only then can a write name it."""
+        return bool(self.uid)
 
     @property
     def is_alive(self) -> bool:

@@ -1,0 +1,35 @@
+"""The start-rate brake: how many more runners of a fleet may begin to start. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Blocked = Literal["", "fleet_cap", "no_healthy_node", "fleet_view_error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How many runners may be made now, and if none, why."""
+
+    free: int
+    blocked: Blocked = ""
+
+
+def slots(maxima: Iterable[int], starting: int, healthy_nodes: int | None) -> Slots:
+    """
+    Return the free start slots of a fleet. The lowest maximum among sibling pools wins.
+
+    ``starting`` counts unbound runners and those that are not yet seen: the scheduler may bind them all at once.
+    ``healthy_nodes`` is None when the nodes could not be read.
+    """
+    maximum = min(maxima, default=None)
+    if maximum is None or healthy_nodes is None:
+        return Slots(0, "fleet_view_error")
+    if healthy_nodes <= 0:
+        return Slots(0, "no_healthy_node")
+    free = maximum - starting
+    return Slots(free) if free > 0 else Slots(0, "fleet_cap")
