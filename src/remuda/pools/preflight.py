@@ -1,0 +1,87 @@
+"""
+The look before the leap: whether the API server answers, knows our kinds, and lets us do what we must.
+
+Whatever is wrong is said in words and looked at again: a person may grant the right, or install the CRDs, meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from remuda.control.backoff import Backoff
+from remuda.kube.runner_pool import RUNNER_POOL
+from remuda.pools.permissions import missing, needs
+from remuda.ports.kube import KubeError, NotFound, Query
+
+if TYPE_CHECKING:
+    from remuda.control.health import Health
+    from remuda.pools.settings import PoolSettings
+    from remuda.ports.ids import Ids
+    from remuda.ports.kube import Kube
+
+log = structlog.get_logger(__name__)
+
+LOOP = "start"
+_LIMIT_S = 60.0
+_BACKOFF = Backoff(first_s=1.0, longest_s=15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps the operator from working, for a person."""
+
+    what: str
+    why: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}. {self.fix}."
+
+
+class Preflight:
+    """``run`` returns once nothing stands in the way; until then ``obstacle`` says what does."""
+
+    def __init__(self, kube: Kube, settings: PoolSettings, *, ids: Ids, health: Health) -> None:
+        self._kube, self._settings = kube, settings
+        self._ids, self._health = ids, health
+        self.obstacle: Obstacle | None = None
+        self.done = False
+
+    async def run(self) -> None:
+        with self._health.watched(LOOP, _LIMIT_S):
+            failures = 0
+            while (found := await self._look()) is not None:
+                if found != self.obstacle:
+                    log.warning("cannot start yet", what=found.what, why=found.why, fix=found.fix)
+                self.obstacle = found
+                failures += 1
+                wait_s = _BACKOFF.wait_s(failures, self._ids.fraction())
+                await self._health.pause(LOOP, wait_s)
+        self.obstacle, self.done = None, True
+
+    async def _look(self) -> Obstacle | None:
+        try:
+            lacking = await missing(self._kube, needs(self._settings))
+            if lacking:
+                return _not_allowed(tuple(str(need) for need in lacking))
+            await self._kube.list(RUNNER_POOL, Query(namespace=self._settings.namespace))
+        except NotFound:
+            return Obstacle(
+                "The API server knows no RunnerPools",
+                "the custom resource definitions are not installed",
+                "Apply charts/remuda/crds",
+            )
+        except KubeError as error:
+            return Obstacle(error.what, error.why, error.fix)
+        return None
+
+
+def _not_allowed(lacking: tuple[str, ...]) -> Obstacle:
+    return Obstacle(
+        "The operator may not do all that it must",
+        f"it lacks {len(lacking)} permissions: " + "; ".join(lacking),
+        "Apply the roles of docs/howto/operator-rbac.yaml to its ServiceAccount",
+    )
