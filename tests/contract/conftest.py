@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.control_plane import NoBinaries, RealControlPlane
+from tests.support.real import real_control_plane_or_skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.control_plane import RealControlPlane
 
 
 @pytest.fixture(scope="session")
 def real_control_plane() -> Iterator[RealControlPlane]:
     """Start the judge. Without its binaries the tests that need it are skipped, but in CI they fail."""
-    try:
-        plane = RealControlPlane()
-    except NoBinaries as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
-    with plane:
+    with real_control_plane_or_skip() as plane:
         yield plane

@@ -1,4 +1,4 @@
-"""``remuda control-plane`` in its own process, and each kubectl that this machine has."""
+"""``remuda control-plane`` in its own process, each kubectl that this machine has, and the real control plane."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import pytest
 
 from tests.support.control_plane import CRD_FOLDER
 from tests.support.kubectl import Kubectl, found
+from tests.support.real import real_control_plane_or_skip
 from tests.support.standalone import StandaloneProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.control_plane import RealControlPlane
 
 
 @pytest.fixture(scope="module", params=sorted(found()) or ["none"])
@@ -35,3 +38,10 @@ def kubectl(
         yield run
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="session")
+def real_control_plane() -> Iterator[RealControlPlane]:
+    """Start a real API server with its controllers, once for all tests of the operator."""
+    with real_control_plane_or_skip() as plane:
+        yield plane

@@ -131,6 +131,12 @@ class RealControlPlane:
         )
         return file
 
+    def kubeconfig_with_token(self, name: str, token: str) -> Path:
+        """Write a kubeconfig of whom a token belongs to."""
+        file = self._folder / f"{name}.kubeconfig"
+        self._write_kubeconfig(file, {"token": token})
+        return file
+
     def kubectl(self, *arguments: str) -> str:
         answer = subprocess.run(  # noqa: S603 - our own kubectl
             [self.assets / "kubectl", "--kubeconfig", self.access.kubeconfig, *arguments],

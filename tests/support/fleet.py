@@ -143,11 +143,25 @@ class Fleet:
             "resources": {"cpu": 1, "memory": "1Gi"},
         }
         body = json.dumps(a_pool(name, **{**wanted, **spec})).encode()
-        return await self.kube.create(RUNNER_POOL, Manifest(body, self.namespace))
+        return await self._recorded(
+            await self.kube.create(RUNNER_POOL, Manifest(body, self.namespace))
+        )
 
     async def change_pool(self, name: str, **spec: Json) -> RunnerPool:
         patch = MergePatch({"spec": spec})
-        return await self.kube.patch(RUNNER_POOL, name, patch, namespace=self.namespace)
+        return await self._recorded(
+            await self.kube.patch(RUNNER_POOL, name, patch, namespace=self.namespace)
+        )
+
+    async def _recorded(self, pool: RunnerPool) -> RunnerPool:
+        written = int(pool.resource_version)
+
+        def seen() -> bool:
+            held = self.now.pools.get(pool.name)
+            return held is not None and int(held.resource_version) >= written
+
+        await self.until(seen)
+        return pool
 
     async def warm(self, pool: str, count: int) -> None:
         await self.until(lambda: len(self.runners(pool, warm=True)) >= count)

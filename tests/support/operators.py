@@ -27,8 +27,8 @@ TAKEOVER_S = 30.0
 class Operators:
     """A leader and a standby. Each start is another candidate, so its name says which start it is."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, namespace: str) -> None:
-        self._kubeconfig, self._namespace = kubeconfig, namespace
+    def __init__(self, folder: Path, kubeconfig: Path, namespace: str, dispatch: str) -> None:
+        self._kubeconfig, self._namespace, self._dispatch = kubeconfig, namespace, dispatch
         self._processes = Processes(folder)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._folder = folder
@@ -57,7 +57,7 @@ class Operators:
             f"--namespace={self._namespace}",
             f"--identity={name}",
             f"--listen=127.0.0.1:{free_port()}",
-            "--dispatch-url=http://127.0.0.1:1",
+            f"--dispatch-url={self._dispatch}",
             *SHORT_LEASE,
         ]
         self._running[name] = self._processes.start(name, [*command, *options])
