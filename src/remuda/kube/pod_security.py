@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Json = dict[str, Any]
 
@@ -47,18 +47,36 @@ _SELINUX_TYPES: Final = frozenset(
     ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 )
 _PROFILES: Final = frozenset(("RuntimeDefault", "Localhost"))
+_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _HOOKS: Final = ("postStart", "preStop")
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
-def violations(spec: Json) -> tuple[str, ...]:
+def violations(spec: Json, annotations: Mapping[str, str] = {}) -> tuple[str, ...]:
     """
     Name each field that the restricted standard forbids, with what is wrong about it; nothing if the Pod keeps to it.
 
     What is not even the right shape is passed over: the API server refuses that by itself.
     """
-    return (*_of_pod(spec), *_of_volumes(spec), *_of_contexts(spec), *_of_containers(spec))
+    return (
+        *_of_annotations(annotations),
+        *_of_pod(spec),
+        *_of_volumes(spec),
+        *_of_contexts(spec),
+        *_of_containers(spec),
+    )
+
+
+def _of_annotations(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Check the old spelling of AppArmor profiles, which the API server still reads."""
+    for key, value in annotations.items():
+        if (
+            key.startswith(_ARMOR)
+            and value != "runtime/default"
+            and not value.startswith("localhost/")
+        ):
+            yield f"metadata.annotations[{key}]: it must be runtime/default or localhost/…"
 
 
 def _of_pod(spec: Json) -> Iterator[str]:
@@ -101,12 +119,15 @@ def _of_context(context: Json, path: str) -> Iterator[str]:
     for key in ("seccompProfile", "appArmorProfile"):
         if context.get(key) is not None and _map(context[key]).get("type") not in _PROFILES:
             yield f"{path}.{key}.type: it must be RuntimeDefault or Localhost"
-    options = _map(context.get("seLinuxOptions"))
+    yield from _of_selinux(_map(context.get("seLinuxOptions")), f"{path}.seLinuxOptions")
+
+
+def _of_selinux(options: Json, path: str) -> Iterator[str]:
     if (options.get("type") or "") not in _SELINUX_TYPES:
-        yield f"{path}.seLinuxOptions.type: it must be one of the container types"
+        yield f"{path}.type: it must be one of the container types"
     for key in ("user", "role"):
         if options.get(key):
-            yield f"{path}.seLinuxOptions.{key}: it must not be set"
+            yield f"{path}.{key}: it must not be set"
 
 
 def _of_containers(spec: Json) -> Iterator[str]:

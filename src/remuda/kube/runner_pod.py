@@ -92,7 +92,7 @@ def runner_template(pool: RunnerPool, settings: PodSettings) -> RunnerTemplate:
     notes = merged(notes_for_others(), texts.get("annotations") or {}, "metadata.annotations")
     _check_readable({"metadata": {"labels": labels, "annotations": notes}, "spec": spec})
     if pool.spec.pod_security is PodSecurity.RESTRICTED:
-        _check_restricted(spec)
+        _check_restricted(spec, notes)
     return RunnerTemplate(_hash([labels, notes, spec]), pool.namespace, labels, notes, spec)
 
 
@@ -159,8 +159,8 @@ def _check_readable(pod: Json) -> None:
         raise refused(path.rstrip("`"), reason, "Write it as in a Pod") from None
 
 
-def _check_restricted(spec: Json) -> None:
-    found = violations(spec)
+def _check_restricted(spec: Json, notes: Json) -> None:
+    found = violations(spec, notes)
     if found:
         raise TemplateRefused(
             "spec.template",
