@@ -7,6 +7,7 @@ Room is kept per host: 12 GiB free on each of two hosts do not hold a runner of 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -76,18 +77,20 @@ class Room:
         return sum(free // cost * cost * hosts for free, hosts in self.levels)
 
     def place(self, cost: int, count: int) -> tuple[Room, int]:
-        """Put up to ``count`` runners onto the fullest hosts that hold them. Return what is left and how many fitted."""
+        """Put up to ``count`` runners onto the fullest hosts that hold them. Return what is left, and how many fit."""
         assert cost > 0
-        left, wanted = Counter[int](), count
-        for free, hosts in self.levels:
+        wanted, hosts_by_free = count, Counter(dict(self.levels))
+        for free, hosts in self.levels[bisect_left(self.levels, (cost, 0)) :]:
+            if not wanted:
+                break
             each = free // cost
-            filled = min(hosts, wanted // each) if each else 0
-            rest = min(wanted - filled * each, each) if filled < hosts else 0
-            left[free - each * cost] += filled
-            left[free - rest * cost] += 1 if rest else 0
-            left[free] += hosts - filled - (1 if rest else 0)
-            wanted -= filled * each + rest
-        return _room(left), count - wanted
+            full = min(hosts, wanted // each)
+            last = wanted - full * each if full < hosts else 0
+            hosts_by_free[free] -= full + (1 if last else 0)
+            hosts_by_free[free - each * cost] += full
+            hosts_by_free[free - last * cost] += 1 if last else 0
+            wanted -= full * each + last
+        return _room(hosts_by_free), count - wanted
 
 
 def _room(hosts_by_free: Mapping[int, int]) -> Room:

@@ -67,26 +67,24 @@ def is_autoscaled(pool: RunnerPool) -> bool:
 
 
 def wanted(name: str, seen: FleetSeen, now: datetime) -> Wanted:
-    """Decide for one pool."""
+    """Decide for one pool. Whoever needs all of them asks ``wanted_by_pool``, which shares out each fleet once."""
     pool = next((p for p in seen.pools if p.name == name), None)
     if pool is None:
         return Wanted(replicas=None, why="the pool is not there")
     if not is_autoscaled(pool):
         return Wanted(replicas=None, why=_left_alone(pool))
-    floor = min_warm_at(pool.spec.autoscaling, now)
-    signals = seen.signals.get(name)
-    if signals is None:
-        return Wanted(replicas=None, why="its demand is unknown", faults=floor.faults)
-    ask = _ask(pool, signals, floor, cost=1)
-    replicas, why = _shared(pool, ask, seen, now)
-    return Wanted(
-        replicas=replicas,
-        why=why,
-        load=ask.load,
-        floor=ask.floor,
-        target=ask.target,
-        faults=floor.faults,
-    )
+    return _wanted_in(group_of(pool, seen.pools), seen, now)[name]
+
+
+def wanted_by_pool(seen: FleetSeen, now: datetime) -> dict[str, Wanted]:
+    """Decide for every pool."""
+    decided: dict[str, Wanted] = {}
+    for pool in sorted(seen.pools, key=lambda p: p.name):
+        if not is_autoscaled(pool):
+            decided[pool.name] = Wanted(replicas=None, why=_left_alone(pool))
+        elif pool.name not in decided:
+            decided |= _wanted_in(group_of(pool, seen.pools), seen, now)
+    return decided
 
 
 def group_of(pool: RunnerPool, pools: tuple[RunnerPool, ...]) -> list[RunnerPool]:
@@ -111,60 +109,81 @@ def fleet_room(pool: RunnerPool, seen: FleetSeen) -> FleetRoom | None:
     return room_of(nodes, unit_of(pool), avoided=seen.avoided, memory_percent=seen.memory_percent)
 
 
-def _shared(pool: RunnerPool, own: Ask, seen: FleetSeen, now: datetime) -> tuple[int | None, str]:
-    group = group_of(pool, seen.pools)
-    costs = {p.name: cost_of(p, _runtime_class(p, seen)) for p in group}
-    for name, cost in costs.items():
-        if cost is None:
-            return (
-                None,
-                f"what a runner of {name} takes is unknown: its RuntimeClass cannot be read",
-            )
-    for p in group:
-        if seen.signals.get(p.name) is None:
-            return own.target, f"its own target: the demand of {p.name} is unknown"
-    hosts = fleet_room(pool, seen)
-    if hosts is None:
-        return own.target, "its own target: the hosts are unknown"
-    if hosts.room.free == 0:
-        return own.target, "its own target: no host of the fleet is healthy"
-    shares = allocate(_asks(group, costs, seen, now), hosts.room)
-    return shares[pool.name], _why(shares[pool.name], own)
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What holds for all pools that share hosts."""
+
+    why: str = ""
+    """Why there are no shares; empty if there are."""
+    hold: bool = False
+    shares: Mapping[str, int] = field(default_factory=dict)
 
 
-def _asks(
-    group: list[RunnerPool], costs: Mapping[str, int | None], seen: FleetSeen, now: datetime
-) -> list[Ask]:
-    asks = []
+def _wanted_in(group: list[RunnerPool], seen: FleetSeen, now: datetime) -> dict[str, Wanted]:
+    """Decide for pools that share hosts."""
+    floors = {p.name: min_warm_at(p.spec.autoscaling, now) for p in group}
+    asks = {p.name: _ask(p, floors[p.name], seen) for p in group}
+    verdict = _verdict(group, asks, seen)
+    return {name: _one(asks[name], floor, verdict) for name, floor in floors.items()}
+
+
+def _verdict(group: list[RunnerPool], asks: Mapping[str, Ask | None], seen: FleetSeen) -> _Verdict:
     for pool in group:
-        cost, signals = costs[pool.name], seen.signals[pool.name]
-        assert cost is not None
-        assert signals is not None
-        asks.append(_ask(pool, signals, min_warm_at(pool.spec.autoscaling, now), cost))
-    return asks
+        if _cost(pool, seen) is None:
+            return _Verdict(f"what a runner of {pool.name} takes is unknown", hold=True)
+    for name, ask in asks.items():
+        if ask is None:
+            return _Verdict(f"the demand of {name} is unknown")
+    hosts = fleet_room(group[0], seen)
+    if hosts is None:
+        return _Verdict("the hosts are unknown")
+    if hosts.room.free == 0:
+        return _Verdict("no host of the fleet is healthy")
+    return _Verdict(shares=allocate((ask for ask in asks.values() if ask), hosts.room))
 
 
-def _ask(pool: RunnerPool, signals: Signals, floor: FloorNow, cost: int) -> Ask:
-    max_replicas = pool.spec.autoscaling.max_replicas
+def _one(ask: Ask | None, floor: FloorNow, verdict: _Verdict) -> Wanted:
+    if ask is None:
+        return Wanted(replicas=None, why="its demand is unknown", faults=floor.faults)
+    replicas, why = _replicas(ask, verdict)
+    return Wanted(
+        replicas=replicas,
+        why=why,
+        load=ask.load,
+        floor=ask.floor,
+        target=ask.target,
+        faults=floor.faults,
+    )
+
+
+def _replicas(ask: Ask, verdict: _Verdict) -> tuple[int | None, str]:
+    if verdict.hold:
+        return None, verdict.why
+    needs = f"jobs need {ask.load}, its target is {ask.target}"
+    if verdict.why:
+        return ask.target, f"{needs}; the fleet is not shared out: {verdict.why}"
+    share = verdict.shares[ask.pool]
+    return share, needs if share >= ask.target else f"{needs}, the fleet has room for {share}"
+
+
+def _ask(pool: RunnerPool, floor: FloorNow, seen: FleetSeen) -> Ask | None:
+    """Return what a pool would like; None if its demand is unknown."""
+    signals, max_replicas = seen.signals.get(pool.name), pool.spec.autoscaling.max_replicas
     assert max_replicas is not UNSET
+    if signals is None:
+        return None
     return Ask(
         pool=pool.name,
-        cost=cost,
+        cost=_cost(pool, seen) or 1,  # an unknown cost is looked at before anything is shared out
         floor=floor.min_warm,
         load=load(signals),
         target=target(signals, min_warm=floor.min_warm, max_replicas=max_replicas),
     )
 
 
-def _runtime_class(pool: RunnerPool, seen: FleetSeen) -> RuntimeClass | None:
+def _cost(pool: RunnerPool, seen: FleetSeen) -> int | None:
     name = pool.spec.runtime_class_name
-    return None if name is UNSET else seen.runtime_classes.get(name)
-
-
-def _why(share: int, own: Ask) -> str:
-    if share < own.target:
-        return f"jobs need {own.load}, its target is {own.target}, the fleet has room for {share}"
-    return f"jobs need {own.load}, its target is {own.target}"
+    return cost_of(pool, None if name is UNSET else seen.runtime_classes.get(name))
 
 
 def _left_alone(pool: RunnerPool) -> str:
