@@ -42,6 +42,7 @@ from remuda.sim.world import Process, World
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from remuda.kube.patches import JsonValue
     from remuda.sim.fleet.desk import Desk
 
 SPACE = "runners"
@@ -325,8 +326,8 @@ def test_a_silent_host_becomes_ready_again_and_keeps_the_conditions_of_others() 
         barn.start()
         await asyncio.sleep(5)
         node = await barn.kube.get(NODE, "mac-1")
-        theirs = {"type": STARTS_FAILING, "status": "True"}
-        ready = {"type": "Ready", "status": "True"}
+        theirs: JsonValue = {"type": STARTS_FAILING, "status": "True"}
+        ready: JsonValue = {"type": "Ready", "status": "True"}
         patch = MergePatch({"status": {"conditions": [ready, theirs]}})
         await barn.kube.patch(NODE, node.name, patch, subresource="status")
         barn.world.crash("mac-1", restart_after_s=100)
