@@ -12,6 +12,7 @@ from prometheus_client import Counter, Gauge
 
 from remuda.kube.node_view import UNHEALTHY_REASONS
 from remuda.pools.decide.actions import Cause
+from remuda.pools.scaling_metrics import ScalingMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ class PoolMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        self.scaling = ScalingMetrics(registry)
         self._rolling = self._gauge("rolling_pods", "Runners that count against the roll cap")
         self._stale = self._gauge("stale_pods", "Runners made from an older template")
         self._cap = self._gauge("roll_concurrency_cap", "Runners a roll may take away at once")
@@ -116,6 +118,7 @@ class PoolMetrics:
     def forget(self, pool: str) -> None:
         """Drop a pool's series: it is gone, and its last numbers are nobody's."""
         self._known.discard(pool)
+        self.scaling.forget(pool)
         for metric in self._per_pool:
             metric.remove_by_labels({"pool": pool})
 

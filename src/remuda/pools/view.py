@@ -143,6 +143,10 @@ class FleetView:
         """Return a pool's runners as they were last seen, in the order of their names."""
         return tuple(self._runner(pod) for pod in self.pods.found("pool", pool))
 
+    def runner(self, name: str) -> Runner | None:
+        pod = self.pod(name)
+        return None if pod is None else self._runner(pod)
+
     def pod(self, name: str) -> Pod | None:
         return self.pods.get(name, namespace=self._namespace)
 
@@ -152,6 +156,10 @@ class FleetView:
     def starting(self, fleet: str) -> frozenset[str]:
         """Return the names of the fleet's runners that are starting, whatever their pool."""
         return frozenset(pod.name for pod in self.pods.found("starting", fleet))
+
+    def starting_on(self, fleet: str) -> frozenset[str]:
+        """Return the hosts on which runners of the fleet are starting."""
+        return frozenset(pod.spec.node_name for pod in self.pods.found("starting", fleet)) - {""}
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)

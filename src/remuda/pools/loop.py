@@ -1,0 +1,337 @@
+"""
+The loop over pools: woken by news, it looks, decides and carries out, one pass of one pool at a time.
+
+What is woken: a pool by its own changes, those of its Pods and ServiceAccounts, and those of its fleet's hosts that
+matter. A pass costs what its own pool costs. It first settles what the last one left in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, assert_never
+
+import structlog
+from msgspec.structs import replace
+
+from remuda.control.backoff import Backoff
+from remuda.control.queue import QueueSettings, WorkQueue
+from remuda.kube.core import POD
+from remuda.kube.names import POOL_DRAIN
+from remuda.kube.runner_pod import TemplateRefused
+from remuda.kube.runner_pool import RUNNER_POOL
+from remuda.kube.runner_view import runner_of
+from remuda.pools.decide.actions import (
+    Cause,
+    CreateRunner,
+    MarkRunner,
+    ReapRunner,
+    ReleasePool,
+    UnmarkRunner,
+)
+from remuda.pools.turn import Refusal
+from remuda.ports.kube import Conflict, Invalid, KubeError, NotFound, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from remuda.kube.runner_pool import RunnerPool, RunnerPoolStatus
+    from remuda.model.runner import Runner
+    from remuda.pools.apply import Applier, Job
+    from remuda.pools.decide.actions import Action
+    from remuda.pools.hosts import Hosts
+    from remuda.pools.reins import Reins
+    from remuda.pools.status import StatusWriter
+    from remuda.pools.turn import Creation, Turn, Turns
+
+log = structlog.get_logger(__name__)
+
+LOOP: Final = "pools"
+_TICK: Final = ""  # no pool has this name
+_TICK_S: Final = 15.0
+_SILENT_MAX_S: Final = 120.0
+_CONFLICT_RETRY: Final = timedelta(seconds=1)
+
+
+class PoolLoop:
+    """Carries out what ``decide`` decided. No policy lives here."""
+
+    def __init__(
+        self, reins: Reins, applier: Applier, status: StatusWriter, turns: Turns, hosts: Hosts
+    ) -> None:
+        self._reins, self._view = reins, reins.view
+        self._applier, self._status, self._turns, self._hosts = applier, status, turns, hosts
+        self._pools: dict[str, _Memory] = {}
+        settings = QueueSettings(workers_max=reins.settings.workers_max)
+        self._queue: WorkQueue[str] = WorkQueue(LOOP, self._look, reins.ids, settings)
+        self._view.on_pool_news(self._wake)
+
+    async def run(self) -> None:
+        """Look at pools until cancelled. The view must be synced."""
+        assert self._view.synced, "a pool must not be looked at before everything was listed"
+        with self._reins.health.watched(LOOP, _SILENT_MAX_S):
+            for pool in self._view.pools():
+                self._queue.add(pool.name)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._tick(), name="pools: tick")
+                await self._queue.run()
+
+    def _wake(self, pool: str) -> None:
+        """Look soon, not at once: what comes in a burst is looked at once."""
+        self._queue.add_after(pool, self._reins.settings.coalesce_s)
+
+    async def _tick(self) -> None:
+        """Beat through the queue itself: a beat beside it would say nothing about it."""
+        while True:
+            self._queue.add(_TICK)
+            await self._reins.clock.sleep(_TICK_S)
+
+    # --- One pass ----------------------------------------------------------------------------------------------------
+
+    async def _look(self, name: str) -> timedelta | None:
+        self._reins.health.beat(LOOP)
+        if name == _TICK:
+            return None
+        if (pool := self._view.pool(name)) is None:
+            self._forget(name)
+            return None
+        memory = self._pools.setdefault(name, _Memory())
+        await self._settle(memory)
+        if not await self._prepare(pool, memory):
+            return _CONFLICT_RETRY
+        turn = self._turn(name, memory)
+        if turn is None:
+            return None
+        self._say(turn)
+        errors = await self._carry_out(turn, memory)
+        later = await self._status.write(turn.pool, turn.status)
+        return self._next_look(turn, memory, errors, later)
+
+    async def _settle(self, memory: _Memory) -> None:
+        """Find out what became of writes that were not answered: to guess either way could do harm."""
+        for name, before in tuple(memory.doubts.items()):
+            try:
+                pod = await self._reins.kube.get(
+                    POD, name, namespace=self._reins.settings.namespace
+                )
+            except NotFound:
+                self._reins.expectations.reaped(before, self._reins.clock.now())
+            else:
+                if pod.resource_version != before.version:
+                    self._reins.expectations.wrote(before, runner_of(pod))
+            del memory.doubts[name]
+
+    async def _prepare(self, pool: RunnerPool, memory: _Memory) -> bool:
+        """
+        See to it that a pool is held and its template known before anything is made or marked for it.
+
+        Dispatch trusts a mark only together with the template hash in the status, so that comes first. Says whether
+        it is done.
+        """
+        if pool.metadata.deletion_timestamp is not None:
+            return True
+        try:
+            await self._hold(pool, memory)
+        except (Conflict, NotFound):
+            return False  # it changed under our hands
+        template = self._turns.template(pool)
+        pool = self._status.newest(pool)
+        if isinstance(template, TemplateRefused) or pool.status.template_hash == template.hash:
+            return True
+        await self._status.write(pool, replace(pool.status, template_hash=template.hash))
+        return self._status.newest(pool).status.template_hash == template.hash
+
+    async def _hold(self, pool: RunnerPool, memory: _Memory) -> None:
+        wanted = self._reins.settings.guards.drain_finalizer
+        if not wanted or POOL_DRAIN in pool.metadata.finalizers or memory.held == pool.uid:
+            return
+        await self._applier.hold(pool)
+        memory.held = pool.uid
+
+    def _turn(self, name: str, memory: _Memory) -> Turn | None:
+        """Take the turn, on the pool as it is now. None if it changed so that it must be prepared first."""
+        if (pool := self._view.pool(name)) is None:
+            return None
+        pool = self._status.newest(pool)
+        template = self._turns.template(pool)
+        wanted = "" if isinstance(template, TemplateRefused) else template.hash
+        leaving = pool.metadata.deletion_timestamp is not None
+        if wanted and not leaving and pool.status.template_hash != wanted:
+            self._wake(name)
+            return None
+        return self._turns.take(pool, memory.refusal(self._reins.clock.monotonic()))
+
+    def _next_look(
+        self, turn: Turn, memory: _Memory, errors: list[KubeError], later: timedelta | None
+    ) -> timedelta:
+        """Say when to look again; raise what the queue should back off for."""
+        for error in errors:
+            if not isinstance(error, Conflict | Invalid | Refused):
+                raise error
+        settings = self._reins.settings
+        waits = [timedelta(seconds=settings.look_again_s), later, turn.decision.look_again_after]
+        if errors:
+            waits.append(_CONFLICT_RETRY)
+        if turn.decision.blocked:
+            waits.append(timedelta(seconds=settings.blocked_retry_s))
+        if self._reins.expectations.placeholders(turn.pool.name):
+            waits.append(timedelta(seconds=settings.confirm_after_s))
+        refused_s = memory.refused_until - self._reins.clock.monotonic()
+        if refused_s > 0:
+            waits.append(timedelta(seconds=refused_s))
+        return min(wait for wait in waits if wait is not None)
+
+    def _forget(self, name: str) -> None:
+        self._pools.pop(name, None)
+        self._status.forget(name)
+        self._turns.forget(name)
+        self._reins.expectations.forget(name)
+        self._reins.metrics.forget(name)
+
+    # --- Carrying out ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, turn: Turn, memory: _Memory) -> list[KubeError]:
+        """
+        Do everything, a bounded number at once.
+
+        Live runners go before others take their place: if one cannot be removed now, one less is made.
+        """
+        first: list[Job] = []
+        second: list[Job] = []
+        for action in turn.actions:
+            live = isinstance(action, ReapRunner) and action.runner.is_alive
+            (first if live else second).append(self._job(turn.pool, action, memory))
+        errors = await self._applier.all_of(first)
+        creations = turn.creations
+        for creation in creations[: len(errors)]:
+            self._reins.expectations.absent(turn.pool.name, creation.placeholder.name)
+        second += [self._create(turn.pool, c, memory) for c in creations[len(errors) :]]
+        second += self._follow_up(turn, memory)
+        return errors + await self._applier.all_of(second)
+
+    def _job(self, pool: RunnerPool, action: Action, memory: _Memory) -> Job:
+        match action:
+            case ReapRunner(runner):
+                return partial(self._doubting, memory, runner, partial(self._reap, pool, action))
+            case MarkRunner(runner):
+                return partial(self._doubting, memory, runner, partial(self._applier.mark, action))
+            case UnmarkRunner(runner):
+                return partial(
+                    self._doubting, memory, runner, partial(self._applier.unmark, action)
+                )
+            case ReleasePool(why):
+                return partial(self._applier.release, pool, why)
+            case CreateRunner():
+                raise AssertionError("creations are reserved by name before they are carried out")
+            case _:
+                assert_never(action)
+
+    async def _doubting(self, memory: _Memory, runner: Runner, write: Job) -> None:
+        try:
+            await write()
+        except Unavailable:
+            memory.doubts[runner.name] = runner
+            raise
+
+    async def _reap(self, pool: RunnerPool, action: ReapRunner) -> None:
+        await self._applier.reap(action, pool.name)
+        if action.cause is Cause.START_TIMEOUT:
+            self._hosts.start_failed(action.runner, self._reins.clock.now())
+
+    def _create(self, pool: RunnerPool, creation: Creation, memory: _Memory) -> Job:
+        async def create() -> None:
+            name = creation.placeholder.name
+            memory.unanswered[name] = creation
+            try:
+                pod = await self._applier.create(pool, name, creation.pod)
+            except Unavailable:
+                raise  # the same name is tried again: if it is there, it is this one
+            except (Invalid, Refused) as error:
+                del memory.unanswered[name]
+                memory.refuse(str(error), self._reins.clock.monotonic(), self._reins.ids.fraction())
+                raise
+            except KubeError:
+                del memory.unanswered[name]
+                raise
+            del memory.unanswered[name]
+            memory.accept()
+            if pod is not None:
+                self._reins.expectations.wrote(creation.placeholder, runner_of(pod))
+
+        return create
+
+    def _follow_up(self, turn: Turn, memory: _Memory) -> list[Job]:
+        """Return what earlier passes left open: creations without an answer, and runners that never showed."""
+        pool = turn.pool
+        waiting = {runner.name for runner in self._reins.expectations.placeholders(pool.name)}
+        fresh = {creation.placeholder.name for creation in turn.creations}
+        memory.unanswered = {n: c for n, c in memory.unanswered.items() if n in waiting}
+        jobs: list[Job] = []
+        if pool.metadata.deletion_timestamp is None:
+            again = [c for n, c in sorted(memory.unanswered.items()) if n not in fresh]
+            jobs += [self._create(pool, creation, memory) for creation in again]
+            fresh |= set(memory.unanswered)
+        now = self._reins.clock.now()
+        older = now - timedelta(seconds=self._reins.settings.confirm_after_s)
+        unseen = self._reins.expectations.unconfirmed(pool.name, older)
+        jobs += [partial(self._confirm, pool.name, n) for n in sorted(unseen) if n not in fresh]
+        return jobs
+
+    async def _confirm(self, pool: str, name: str) -> None:
+        """Ask the server about a runner that our view never showed. Only its word that there is none counts."""
+        if not await self._applier.is_there(name):
+            self._reins.expectations.absent(pool, name)
+            log.info("runner never came to be, or is gone", runner=name, pool=pool)
+
+    def _say(self, turn: Turn) -> None:
+        """Post an Event about the pool for each trouble that begins."""
+        before = _troubles(turn.pool.status)
+        for kind, (reason, message) in sorted(_troubles(turn.status).items()):
+            if before.get(kind, ("", ""))[0] == reason:
+                continue
+            if kind == "Draining" and "Draining" in before:
+                continue
+            spoken = "PoolDraining" if kind == "Draining" else reason
+            warning = kind != "Draining"
+            self._reins.events.record(RUNNER_POOL, turn.pool, spoken, message, warning=warning)
+
+
+class _Memory:
+    """What is remembered of one pool between passes, and only within a reign."""
+
+    def __init__(self) -> None:
+        self.held = ""
+        """The UID of the pool that got our finalizer."""
+        self.doubts: dict[str, Runner] = {}
+        """Runners about which a write was not answered, as they were before."""
+        self.unanswered: dict[str, Creation] = {}
+        """Creations that may have happened."""
+        self.refused_until = float("-inf")
+        self._refused = ""
+        self._refusals = 0
+
+    def refusal(self, now: float) -> Refusal | None:
+        """Return what the server has against our runners; after a while one is tried again."""
+        if not self._refused:
+            return None
+        return Refusal(self._refused, tries=0 if now < self.refused_until else 1)
+
+    def refuse(self, why: str, now: float, fraction: float) -> None:
+        """Make no runner for a while: the server said no, and only a person or time can help."""
+        if now >= self.refused_until:
+            self._refusals += 1
+            wait_s = Backoff(first_s=2.0, longest_s=60.0).wait_s(self._refusals, fraction)
+            self.refused_until = now + wait_s
+        self._refused = why
+
+    def accept(self) -> None:
+        self._refused, self._refusals = "", 0
+        self.refused_until = float("-inf")
+
+
+def _troubles(status: RunnerPoolStatus) -> dict[str, tuple[str, str]]:
+    kinds = {"Degraded", "Draining", "LabelsConflict"}
+    return {
+        c.type: (c.reason, c.message)
+        for c in status.conditions
+        if c.type in kinds and c.status == "True"
+    }

@@ -1,0 +1,158 @@
+"""
+The RunnerPool operator as one process: campaigns for the Lease, and leads while it holds it.
+
+A standby does nothing but campaign. Each reign begins with an empty memory and a fresh, consistent list, waits until
+all of it is there before anything acts, and writes through a fence that closes when the reign ends. Losing the Lease
+cancels everything of the reign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from remuda.control.election import LeaderElector
+from remuda.control.events import EventRecorder, EventSettings
+from remuda.control.fencing import FencedKube
+from remuda.control.tasks import run_forever
+from remuda.pools.apply import Applier
+from remuda.pools.autoscaler import Autoscaler
+from remuda.pools.expectations import Expectations
+from remuda.pools.hosts import Hosts
+from remuda.pools.loop import PoolLoop
+from remuda.pools.reins import Reins
+from remuda.pools.reports import Reports
+from remuda.pools.status import StatusWriter
+from remuda.pools.sweeps import Sweeps
+from remuda.pools.turn import Turns
+from remuda.pools.view import FleetView
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from remuda.control.health import Health
+    from remuda.pools.metrics import PoolMetrics
+    from remuda.pools.settings import PoolSettings
+    from remuda.ports.clock import Clock
+    from remuda.ports.dispatch import Dispatch
+    from remuda.ports.ids import Ids
+    from remuda.ports.kube import Kube
+
+log = structlog.get_logger(__name__)
+
+ELECTION: Final = "election"
+COMPONENT: Final = "remuda-controller"
+_LAST_EVENTS_S: Final = 1.0
+
+
+class PoolOperator:
+    """``run`` it; it leads when it may. ``election_kube`` is its own, so that work never starves a renewal."""
+
+    def __init__(  # noqa: PLR0913 - the composition root's one call
+        self,
+        kube: Kube,
+        election_kube: Kube,
+        dispatch: Dispatch | None,
+        settings: PoolSettings,
+        *,
+        clock: Clock,
+        ids: Ids,
+        metrics: PoolMetrics,
+        health: Health,
+    ) -> None:
+        self._kube, self._dispatch, self._settings = kube, dispatch, settings
+        self._clock, self._ids, self._metrics, self._health = clock, ids, metrics, health
+        beating = _BeatingClock(clock, health)
+        self._elector = LeaderElector(election_kube, settings.election(), clock=beating, ids=ids)
+        self._limit_s = settings.renew_deadline_s * 3
+
+    @property
+    def is_leader(self) -> bool:
+        return self._elector.is_leader
+
+    async def run(self) -> None:
+        """Campaign and lead until cancelled."""
+        with self._health.watched(ELECTION, self._limit_s):
+            await self._elector.run(self._lead)
+
+    async def _lead(self) -> None:
+        try:
+            await self._reign()
+        except asyncio.CancelledError:
+            if not self._settings.guards.fencing and not self._elector.is_leader:
+                await self._reign()  # a leader that does not care
+            raise
+
+    async def _reign(self) -> None:
+        guards = self._settings.guards
+        kube = FencedKube(self._kube, self._elector) if guards.fencing else self._kube
+        view = FleetView(self._kube, self._settings, clock=self._clock, ids=self._ids)
+        reins = Reins(
+            kube=kube,
+            dispatch=self._dispatch,
+            view=view,
+            expectations=Expectations(),
+            events=EventRecorder(
+                kube,
+                EventSettings(component=COMPONENT, instance=self._settings.identity),
+                clock=self._clock,
+                ids=self._ids,
+            ),
+            settings=self._settings,
+            clock=self._clock,
+            ids=self._ids,
+            metrics=self._metrics,
+            health=self._health,
+        )
+        loops = _loops(reins)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(view.run(), name="view")
+            await view.wait_synced()
+            log.info("the fleet is listed", pools=len(view.runner_pools), runners=len(view.pods))
+            await run_forever(loops, asyncio.Event())
+
+
+def _loops(reins: Reins) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Wire the loops of a reign. They subscribe to the view now, and act once it is synced."""
+    applier = Applier(reins, Reports(reins))
+    hosts = Hosts(reins)
+    pools = PoolLoop(reins, applier, StatusWriter(reins), Turns(reins, hosts), hosts)
+    loops: dict[str, Callable[[], Awaitable[None]]] = {
+        "pools": pools.run,
+        "hosts": hosts.run,
+        "sweeps": Sweeps(reins, applier).run,
+        "events": reins.events.run,
+    }
+    if reins.dispatch is not None:
+        scaler = Autoscaler(
+            reins.kube,
+            reins.dispatch,
+            reins.view,
+            reins.settings,
+            clock=reins.clock,
+            metrics=reins.metrics,
+            events=reins.events,
+            health=reins.health,
+        )
+        loops["autoscaler"] = scaler.run
+    return loops
+
+
+class _BeatingClock:
+    """The election's clock: it sleeps in every turn, so that is where its heart beats."""
+
+    def __init__(self, clock: Clock, health: Health) -> None:
+        self._clock, self._health = clock, health
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        self._health.beat(ELECTION)
+        await self._clock.sleep(seconds)

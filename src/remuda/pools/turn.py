@@ -1,0 +1,209 @@
+"""
+One look at one pool: observe, decide and reserve, in one turn of the event loop.
+
+Nothing here waits. So no sibling pool can decide on the same free start slots: what one takes is reserved, by name,
+before the other looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from remuda.kube.pool_view import pool_of
+from remuda.kube.runner_pod import TemplateRefused, runner_template
+from remuda.model.runner import Phase, Runner
+from remuda.pools.decide.actions import Cause, CreateRunner, MarkRunner, ReapRunner
+from remuda.pools.decide.brake import Slots, slots
+from remuda.pools.decide.conditions import Wanted
+from remuda.pools.decide.conflicts import label_conflicts
+from remuda.pools.decide.one_pass import Surroundings, decide
+from remuda.pools.status import with_conditions, with_counts, with_roll_waiting
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from remuda.control.cache import Key
+    from remuda.kube.runner_pod import RunnerTemplate
+    from remuda.kube.runner_pool import RunnerPool, RunnerPoolStatus
+    from remuda.pools.decide.actions import Action
+    from remuda.pools.decide.one_pass import Decision
+    from remuda.pools.hosts import Hosts
+    from remuda.pools.reins import Reins
+
+_SUFFIX_CHARS = 8
+_NO_BRAKE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A runner to make, under a name that is reserved for it."""
+
+    placeholder: Runner
+    pod: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The server takes no runner of this pool of late."""
+
+    why: str
+    tries: int
+    """How many may be tried now all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one look at a pool came to."""
+
+    pool: RunnerPool
+    decision: Decision
+    actions: tuple[Action, ...]
+    """What to do beside the creations."""
+    creations: tuple[Creation, ...]
+    status: RunnerPoolStatus
+
+
+class Turns:
+    """Takes turns. Keeps what is expensive to work out for as long as it holds."""
+
+    def __init__(self, reins: Reins, hosts: Hosts) -> None:
+        self._reins = reins
+        self._hosts = hosts
+        self._templates: dict[str, tuple[str, int, RunnerTemplate | TemplateRefused]] = {}
+        self._conflicts: dict[str, str] | None = None
+        reins.view.runner_pools.on_change(self._pools_changed)
+
+    def template(self, pool: RunnerPool) -> RunnerTemplate | TemplateRefused:
+        """Return what the pool's runners are made from, or why they cannot be."""
+        uid, generation, known = self._templates.get(pool.name, ("", 0, None))
+        if known is not None and (uid, generation) == (pool.uid, pool.metadata.generation):
+            return known
+        try:
+            known = runner_template(pool, self._reins.settings.pod)
+        except TemplateRefused as error:
+            known = error
+        self._templates[pool.name] = (pool.uid, pool.metadata.generation, known)
+        return known
+
+    def take(self, pool: RunnerPool, refusal: Refusal | None = None) -> Turn:
+        """Look at a pool, decide, and reserve the names of the runners to make."""
+        now = self._reins.clock.now()
+        template = self.template(pool)
+        bad = str(template) if isinstance(template, TemplateRefused) else ""
+        digest = (
+            pool.status.template_hash if isinstance(template, TemplateRefused) else template.hash
+        )
+        decision = self._decide(pool, digest, now)
+        wanted = tuple(a for a in decision.actions if isinstance(a, CreateRunner))
+        trouble = _trouble(bad, refusal if wanted else None)
+        creations: tuple[Creation, ...] = ()
+        if not isinstance(template, TemplateRefused):
+            made = refusal.tries if refusal else len(wanted)
+            creations = self._reserve(pool, template, wanted[:made], now)
+        status = replace(with_counts(pool.status, pool, decision.counts), template_hash=digest)
+        status = with_roll_waiting(status, decision.roll_waiting_since)
+        said = _with_trouble(decision.conditions, trouble)
+        status = with_conditions(status, said, now, pool.metadata.generation)
+        self._publish(pool, decision, refused=bool(bad))
+        return Turn(pool, decision, _permitted(decision.actions, trouble), creations, status)
+
+    def forget(self, pool: str) -> None:
+        self._templates.pop(pool, None)
+
+    def _decide(self, pool: RunnerPool, digest: str, now: datetime) -> Decision:
+        view, guards = self._reins.view, self._reins.settings.guards
+        runners = view.runners(pool.name)
+        if guards.expectations:
+            runners = self._reins.expectations.seen(pool.name, runners)
+        around = Surroundings(
+            slots=self._slots(pool.spec.fleet),
+            draining_nodes=view.draining(runners),
+            pool_conflict=self._conflict(pool.name),
+        )
+        return decide(pool_of(pool, digest), runners, around, now, guards=guards)
+
+    def _slots(self, fleet: str) -> Slots:
+        if not self._reins.settings.guards.brake:
+            return Slots(_NO_BRAKE)
+        view = self._reins.view
+        siblings = view.siblings(fleet)
+        starting = set(view.starting(fleet))
+        for sibling in siblings:
+            placeholders = self._reins.expectations.placeholders(sibling.name)
+            starting.update(placeholder.name for placeholder in placeholders)
+        maxima = [sibling.spec.provisioning.max_concurrent for sibling in siblings]
+        return slots(maxima, len(starting), view.fleet_nodes(fleet).healthy)
+
+    def _conflict(self, pool: str) -> str:
+        if self._conflicts is None:
+            self._conflicts = label_conflicts(self._reins.view.pools())
+        return self._conflicts.get(pool, "")
+
+    def _pools_changed(self, _: Key) -> None:
+        self._conflicts = None
+
+    def _reserve(
+        self,
+        pool: RunnerPool,
+        template: RunnerTemplate,
+        wanted: tuple[CreateRunner, ...],
+        now: datetime,
+    ) -> tuple[Creation, ...]:
+        creations = []
+        for create in wanted:
+            name = f"{pool.name}-{self._reins.ids.suffix(_SUFFIX_CHARS)}"
+            placement = self._hosts.placement(pool.spec.fleet)
+            placeholder = Runner(
+                name=name,
+                uid="",
+                version="",
+                template=template.hash,
+                created_at=now,
+                phase=Phase.STARTING,
+            )
+            if self._reins.settings.guards.expectations:
+                self._reins.expectations.create(pool.name, placeholder)
+            creations.append(Creation(placeholder, template.pod(name, placement), create.why))
+        return tuple(creations)
+
+    def _publish(self, pool: RunnerPool, decision: Decision, *, refused: bool) -> None:
+        metrics, fleet = self._reins.metrics, pool.spec.fleet
+        metrics.pool(pool.name, decision.counts, pool_of(pool, "").replicas)
+        metrics.fleet(fleet, self._reins.view.fleet_nodes(fleet).filtered)
+        if decision.blocked:
+            metrics.blocked(pool.name, decision.blocked)
+        if refused:
+            metrics.template_refused(pool.name)
+
+
+def _trouble(bad: str, refusal: Refusal | None) -> Wanted | None:
+    """Say what a person must mend before a runner can be made."""
+    if bad:
+        return Wanted("Degraded", "True", "TemplateRefused", bad)
+    return Wanted("Degraded", "True", "CreateRefused", refusal.why) if refusal else None
+
+
+def _permitted(actions: tuple[Action, ...], trouble: Wanted | None) -> tuple[Action, ...]:
+    """
+    Return what may be done, beside making runners.
+
+    While none can be made nobody is retired for a roll either: there would be nothing to take its place.
+    """
+    others = (action for action in actions if not isinstance(action, CreateRunner))
+    return tuple(action for action in others if trouble is None or not _is_for_roll(action))
+
+
+def _is_for_roll(action: Action) -> bool:
+    if isinstance(action, ReapRunner):
+        return action.cause is Cause.ROLL
+    return isinstance(action, MarkRunner)
+
+
+def _with_trouble(conditions: tuple[Wanted, ...], trouble: Wanted | None) -> tuple[Wanted, ...]:
+    if trouble is None:
+        return conditions
+    return (*(c for c in conditions if c.type != "Degraded"), trouble)
