@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from remuda.kube.meta import Condition
 from remuda.kube.names import STARTS_FAILING
+from remuda.kube.node_view import starts_failing, unhealthy_reason
 from remuda.kube.times import parse_time, whole_seconds
-from remuda.pools.decide.capacity import unhealthy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -284,7 +284,6 @@ def _time(text: str) -> datetime | None:
 
 def host_seen(node: Node) -> HostSeen:
     """Return a Node as this decision sees it."""
-    condition = next((c for c in node.status.conditions if c.type == STARTS_FAILING), None)
-    healthy = unhealthy(node) is None
-    read = read_condition(condition)
+    healthy = unhealthy_reason(node) == ""
+    read = read_condition(starts_failing(node))
     return HostSeen(node.name, healthy, *read) if read else HostSeen(node.name, healthy)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from remuda.kube.names import VM
+from remuda.kube.node_view import UNHEALTHY_REASONS, unhealthy_reason
 from remuda.kube.quantity import parse_quantity
 from remuda.model.errors import BadInput
 
@@ -36,26 +37,11 @@ class Unit(StrEnum):
     MEMORY = "memory"
 
 
-class Unfit(StrEnum):
-    """Why a host counts for nothing: the ``reason`` of ``remuda_fleet_filtered_nodes``."""
-
-    DELETING = "deleting"
-    CORDONED = "cordoned"
-    NOT_READY = "not_ready"
-    MEMORY_PRESSURE = "memory_pressure"
-    DISK_PRESSURE = "disk_pressure"
-    PID_PRESSURE = "pid_pressure"
-    UNREADABLE = "unreadable"
-    """Its allocatable is missing or no quantity."""
-    AVOIDED = "avoided"
-    """Runners fail to start there (see ``avoidance``)."""
-
-
-_PRESSURES = {
-    "MemoryPressure": Unfit.MEMORY_PRESSURE,
-    "DiskPressure": Unfit.DISK_PRESSURE,
-    "PIDPressure": Unfit.PID_PRESSURE,
-}
+AVOIDED = "avoided"
+"""Why a host counts for nothing: runners fail to start there (see ``avoidance``)."""
+UNREADABLE = "unreadable"
+"""Likewise: its allocatable is missing, or no quantity."""
+FILTERED_REASONS = (*UNHEALTHY_REASONS, AVOIDED, UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +88,16 @@ def room(free_per_host: Iterable[int]) -> Room:
     return _room(Counter(free_per_host))
 
 
-def unhealthy(node: Node) -> Unfit | None:
-    """Tell why a host may take no new runner; None for a healthy one. Ready must be said, not merely not denied."""
-    if node.metadata.deletion_timestamp is not None:
-        return Unfit.DELETING
-    if node.spec.unschedulable:
-        return Unfit.CORDONED
-    status = {c.type: c.status for c in node.status.conditions}
-    if status.get("Ready") != "True":
-        return Unfit.NOT_READY
-    return next((why for type_, why in _PRESSURES.items() if status.get(type_) == "True"), None)
-
-
 @dataclass(frozen=True, slots=True)
 class FleetRoom:
     """The room of a fleet, and which hosts were left out of it."""
 
     room: Room
-    unfit: tuple[tuple[str, Unfit], ...] = ()
+    filtered: tuple[tuple[str, str], ...] = ()
+    """By name, each with one of ``FILTERED_REASONS``."""
 
-    def count(self, reason: Unfit) -> int:
-        return sum(1 for _, why in self.unfit if why is reason)
+    def count(self, reason: str) -> int:
+        return sum(1 for _, why in self.filtered if why == reason)
 
 
 def room_of(
@@ -134,15 +109,15 @@ def room_of(
 ) -> FleetRoom:
     """Return what the healthy hosts hold when they are empty. What runs now is demand, and is placed like the rest."""
     free: list[int] = []
-    unfit: list[tuple[str, Unfit]] = []
+    filtered: list[tuple[str, str]] = []
     for node in sorted(nodes, key=lambda n: n.name):
-        found = unhealthy(node) or (Unfit.AVOIDED if node.name in avoided else None)
-        units = None if found else _units(node, unit, memory_percent)
+        why = unhealthy_reason(node) or (AVOIDED if node.name in avoided else "")
+        units = None if why else _units(node, unit, memory_percent)
         if units is None:
-            unfit.append((node.name, found or Unfit.UNREADABLE))
+            filtered.append((node.name, why or UNREADABLE))
         else:
             free.append(units)
-    return FleetRoom(room(free), tuple(unfit))
+    return FleetRoom(room(free), tuple(filtered))
 
 
 def _units(node: Node, unit: Unit, memory_percent: int) -> int | None:
