@@ -54,7 +54,11 @@ class Expectations:
         """Return the pool's runners: the cache's, with what was written since on top."""
         cached = {runner.name: runner for runner in runners}
         entries = self._entries.get(pool, {})
-        kept = {name: e for name, e in entries.items() if _holds(e, cached.get(name))}
+        kept = {
+            name: replace(e, awaited=e.awaited and name not in cached)
+            for name, e in entries.items()
+            if _holds(e, cached.get(name))
+        }
         if kept:
             self._entries[pool] = kept
         else:

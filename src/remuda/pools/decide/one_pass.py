@@ -97,10 +97,11 @@ def _kept(
     left = _without(left, drained)
     surplus = replicas.shrink(pool, left)
     left = _without(left, surplus)
-    # A pool that shrinks retires nobody in the same pass: the roll would ask for runners that scaling takes away.
-    roll = rollout.roll(pool, left, now, may_retire=not surplus, guards=guards)
+    roll = rollout.roll(pool, left, now, guards=guards)
     left = _without(left, tuple(a for a in roll.actions if isinstance(a, ReapRunner)))
-    filling = replicas.Filling() if surplus else replicas.fill(pool, left, around.slots)
+    # A runner keeps its place until its deletion is accepted: a job may take it first, and its successor would be
+    # one too many. So what is reaped alive is replaced in the next pass.
+    filling = replicas.fill(pool, runners, around.slots)
     counts = count(pool, runners, now)
     return Decision(
         actions=(*ended, *overdue, *drained, *surplus, *roll.actions, *filling.creates),
@@ -118,6 +119,7 @@ def _kept(
             starting.next_deadline(pool, left, now),
             roll.look_again_after,
             BLOCKED_RETRY if filling.blocked else None,
+            SOON if len(left) < len(runners) - len(ended) else None,
         ),
     )
 

@@ -43,12 +43,15 @@ def shrink(pool: Pool, runners: Sequence[Runner]) -> tuple[ReapRunner, ...]:
     if surplus <= 0:
         return ()
     spare = sorted(
-        (r for r in runners if r.is_idle and r.is_known),
+        (r for r in runners if r.is_idle),
         key=lambda r: (_usefulness(pool, r), -r.created_at.timestamp(), r.name),
     )
     why = f"{pool.name} wants {pool.replicas} runners"
+    # One that is not confirmed yet keeps its place in the order: it goes once it can be named, and no warm one for it.
     return tuple(
-        ReapRunner(r, Cause.SCALE_DOWN, f"{why}; {_what(pool, r)}") for r in spare[:surplus]
+        ReapRunner(r, Cause.SCALE_DOWN, f"{why}; {_what(pool, r)}")
+        for r in spare[:surplus]
+        if r.is_known
     )
 
 

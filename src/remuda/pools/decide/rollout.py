@@ -42,12 +42,7 @@ class Roll:
 
 
 def roll(
-    pool: Pool,
-    runners: Sequence[Runner],
-    now: datetime,
-    *,
-    may_retire: bool = True,
-    guards: Guards | None = None,
+    pool: Pool, runners: Sequence[Runner], now: datetime, *, guards: Guards | None = None
 ) -> Roll:
     """Decide the roll's next step for the runners that the earlier steps left."""
     on = guards or Guards()
@@ -56,9 +51,8 @@ def roll(
     unavailable = _unavailable(pool, runners)
     waiting_since = _waiting_since(pool, runners, unavailable, now)
     late = waiting_since is not None and now - waiting_since >= pool.progress_deadline
-    held = late or pool.paused or not may_retire
     room = pool.roll_cap - unavailable if on.roll_cap else len(runners)
-    retired = () if held else _retire(pool, runners, room)
+    retired = () if late or pool.paused else _retire(pool, runners, room)
     if waiting_since is None and retired and not pool.paused:
         waiting_since = now.replace(microsecond=0)
     return Roll(
