@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from remuda.kube.node_view import starts_failing
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.times import whole_seconds
 from remuda.pools.decide.autoscale import Memory, Scale, autoscale
-from remuda.pools.decide.siblings import FleetSeen, is_autoscaled, wanted
+from remuda.pools.decide.avoidance import host_seen
+from remuda.pools.decide.siblings import FleetSeen, is_autoscaled, wanted_by_pool
 from remuda.ports.dispatch import DispatchError
 from remuda.ports.kube import Conflict, KubeError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from remuda.control.events import EventRecorder
     from remuda.control.health import Health
@@ -85,16 +86,22 @@ class Autoscaler:
         await self._view.wait_synced()
         if self._dispatch is None:
             log.warning("the autoscaler holds", why=_NO_DISPATCH)
-        with self._health.watched(LOOP, LIMIT_S):
-            while True:
-                next_at = self._clock.monotonic() + self._settings.autoscale_s
-                try:
-                    await self.tick()
-                except Exception:  # the loop's edge: pools must be kept up although this is broken
-                    log.exception("autoscaler tick failed")
-                else:
-                    self._health.beat(LOOP)
-                await self._clock.sleep(max(0.0, next_at - self._clock.monotonic()))
+        try:
+            with self._health.watched(LOOP, LIMIT_S):
+                while True:
+                    await self._tick_and_sleep()
+        finally:
+            self._forget_all_but(())  # whoever leads next shows its own numbers
+
+    async def _tick_and_sleep(self) -> None:
+        next_at = self._clock.monotonic() + self._settings.autoscale_s
+        try:
+            await self.tick()
+        except Exception:  # the loop's edge: pools must be kept up although this is broken
+            log.exception("autoscaler tick failed")
+        else:
+            self._health.beat(LOOP)
+        await self._clock.sleep(max(0.0, next_at - self._clock.monotonic()))
 
     async def tick(self) -> None:
         """Look once at all pools, and let each follow its demand."""
@@ -103,16 +110,20 @@ class Autoscaler:
         if not pools:
             return
         answers = await self._ask_all(pools)
+        nodes, now = self._view.nodes.all(), self._clock.now()
         seen = FleetSeen(
             pools=pools,
             signals=answers,
-            nodes=self._view.nodes.all(),
+            nodes=nodes,
             runtime_classes={c.name: c for c in self._view.runtime_classes.all()},
-            avoided=frozenset(n.name for n in self._view.nodes.all() if starts_failing(n)),
+            avoided=frozenset(n.name for n in nodes if host_seen(n).failing_since is not None),
         )
+        wanted = wanted_by_pool(seen, now)
         async with asyncio.TaskGroup() as group:
             for pool in pools:
-                group.create_task(self._follow(pool, seen), name=f"autoscale {pool.name}")
+                self._metrics.scaling.demand(pool.name, answers[pool.name])
+                follow = self._follow(pool, wanted[pool.name], now)
+                group.create_task(follow, name=f"autoscale {pool.name}")
 
     # --- Asking ------------------------------------------------------------------------------------------------------
 
@@ -147,11 +158,8 @@ class Autoscaler:
 
     # --- Following ---------------------------------------------------------------------------------------------------
 
-    async def _follow(self, pool: RunnerPool, seen: FleetSeen) -> None:
-        now = self._clock.now()
+    async def _follow(self, pool: RunnerPool, want: Wanted, now: datetime) -> None:
         kept = self._kept.setdefault((pool.name, pool.uid), _Kept())
-        want = wanted(pool.name, seen, now)
-        self._metrics.scaling.demand(pool.name, seen.signals[pool.name])
         self._metrics.scaling.wanted(pool.name, want)
         self._tell(pool, kept, want)
         if want.replicas is None:

@@ -17,7 +17,7 @@ from remuda.control.events import EventRecorder, EventSettings
 from remuda.control.health import Health
 from remuda.kube.core import EVENT, NODE, Event, Node, NodeStatus
 from remuda.kube.meta import Condition, ObjectMeta
-from remuda.kube.names import FLEET, VM
+from remuda.kube.names import FLEET, STARTS_FAILING, VM
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pod import PodSettings
 from remuda.kube.runner_pool import RUNNER_POOL, Autoscaling, RunnerPool, Schedule
@@ -121,6 +121,13 @@ class Herd:
         )
         patch = MergePatch({"status": msgspec.to_builtins(status)})
         await self.kube.patch(NODE, node.name, patch, subresource="status")
+
+    async def say_of_host(self, name: str, condition: Condition) -> None:
+        node = await self.kube.get(NODE, name)
+        kept = [c for c in node.status.conditions if c.type != condition.type]
+        conditions = msgspec.to_builtins([*kept, condition])
+        patch = MergePatch({"status": {"conditions": conditions}})
+        await self.kube.patch(NODE, name, patch, subresource="status")
 
     async def events(self) -> list[Event]:
         return sorted(
@@ -350,6 +357,30 @@ def test_siblings_share_what_the_hosts_hold_and_each_is_asked_about_once_a_tick(
             herd.dispatch.asked.clear()
             await herd.clock.sleep(50)
             assert herd.dispatch.asked.count("busy") == herd.dispatch.asked.count("idle") == 10
+
+    run(story)
+
+
+def test_a_host_on_which_starts_fail_counts_for_nothing_until_they_succeed_again() -> None:
+    async def story() -> None:
+        async with a_herd(scaled(min_warm=20)) as herd:
+            await herd.kube.delete(NODE, "host-a")
+            for name in ("host-b", "host-c"):
+                await herd.host(name, 5)
+            failing = Condition(
+                type=STARTS_FAILING,
+                status="True",
+                reason="StartsFailed",
+                message="3 starts in a row failed",
+                last_transition_time=herd.clock.now(),
+            )
+            await herd.say_of_host("host-b", failing)
+            herd.dispatch.of["mac"] = Signals()
+            await herd.clock.sleep(11)
+            assert await herd.replicas() == 5
+            await herd.say_of_host("host-b", msgspec.structs.replace(failing, status="False"))
+            await herd.clock.sleep(11)
+            assert await herd.replicas() == 10
 
     run(story)
 
