@@ -7,14 +7,16 @@ and the simulator's faults all run the same client code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True):
     """What is asked. ``path`` is absolute and already percent-encoded; ``query`` is not yet encoded."""
 
     method: str
@@ -29,7 +31,7 @@ class Request(NamedTuple):
         return f"Request({self.method} {self.path}, {len(self.body)} bytes)"
 
 
-class Response(NamedTuple):
+class Response(msgspec.Struct, frozen=True):
     """What was answered, read to its end."""
 
     status: int

@@ -221,14 +221,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._push(when, _Handle(callback, args, context))
 
     def _push(self, when: float, handle: _Handle) -> None:
-        timers = self._due.get(when)
-        if timers is not None:
-            timers.append(handle)
-            return
-        self._due[when] = [handle]
-        heapq.heappush(self._instants, when)
-        if len(self._instants) > self._sweep_at:
-            self._sweep()
+        timers = self._due.setdefault(when, [])
+        timers.append(handle)
+        if len(timers) == 1:
+            heapq.heappush(self._instants, when)
+            if len(self._instants) > self._sweep_at:
+                self._sweep()
 
     def _sweep(self) -> None:
         """Forget cancelled timers: they are most of what long time-outs leave behind."""
@@ -249,7 +247,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 ready.extend(due.pop(heappop(instants)))
             if self.steps > self._still_until:
                 self._give_up()
-            for _ in range(len(ready)):
+            turns = len(ready)
+            while turns:  # what these make ready is for the next step
+                turns -= 1
                 handle = ready.popleft()
                 # What asyncio's ``Handle._run`` does, without its call: this is every step of every simulated day.
                 if handle.is_cancelled:
@@ -269,30 +269,26 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.call_exception_handler({"message": message, "exception": error, "handle": known})
 
     def _jump(self) -> None:
-        """Go to the next timer: nothing can happen before it."""
-        instants = self._instants
-        while instants and self._due[instants[0]][0].is_cancelled:
-            self._drop_cancelled(instants[0])
-        if not instants:
-            raise Deadlock(f"stuck at {self.now:.6f} s: every task waits and no timer is set")
-        steps, limits, when = self.steps, self.limits, instants[0]
+        """Go to the next instant that has a timer, and make its timers ready: nothing can happen before it."""
+        while True:
+            if not self._instants:
+                raise Deadlock(f"stuck at {self.now:.6f} s: every task waits and no timer is set")
+            when = heapq.heappop(self._instants)
+            timers = self._due.pop(when)
+            if not (timers[0].is_cancelled and all(timer.is_cancelled for timer in timers)):
+                break
+        self._ready.extend(timers)
+        steps, limits = self.steps, self.limits
         if when > self.now:
             self.now = when
             self._still_until = steps + limits.steps_at_one_instant_max
-        if self.now > limits.until_s:
-            raise OutOfTime(f"still running after {limits.until_s:.0f} virtual seconds")
+            if when > limits.until_s:
+                raise OutOfTime(f"still running after {limits.until_s:.0f} virtual seconds")
         if steps > limits.steps_max:
             raise OutOfTime(f"still running after {limits.steps_max} steps")
         if steps >= self._collect_at:
             self._collect_at = (steps // COLLECT_EVERY_STEPS + 1) * COLLECT_EVERY_STEPS
             gc.collect(1)
-
-    def _drop_cancelled(self, when: float) -> None:
-        """Forget the cancelled timers of the next instant, and the instant itself if there are no others."""
-        self._due[when] = [timer for timer in self._due[when] if not timer.is_cancelled]
-        if not self._due[when]:
-            del self._due[when]
-            heapq.heappop(self._instants)
 
     def _give_up(self) -> NoReturn:
         raise Livelock(

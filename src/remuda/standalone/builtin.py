@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
-from remuda.kube.times import parse_time
+from remuda.kube.times import micro_time, parse_time
 from remuda.standalone import builtin_pods
 from remuda.standalone.custom import CRD_RULES, CRDS
 from remuda.standalone.errors import Cause, bad_request
@@ -190,8 +190,13 @@ def _check_micro_times(kind: str, holder: Mapping[str, Any], *fields: str) -> No
 
 
 def _is_micro_time(value: Any) -> bool:  # noqa: ANN401 - JSON
+    if not isinstance(value, str):
+        return False
     try:
-        return bool(isinstance(value, str) and _MICRO_TIME.fullmatch(value) and parse_time(value))
+        # Nearly all are spelled as we do, and to spell it once more is quicker than the pattern.
+        if value.endswith("Z") and micro_time(parse_time(value)) == value:
+            return True
+        return bool(_MICRO_TIME.fullmatch(value) and parse_time(value))
     except (ValueError, OverflowError):  # the 40th of May
         return False
 

@@ -149,18 +149,20 @@ def _check_identity(kind: ResourceKind, obj: Obj) -> None:
 
 def _read_object(kind: ResourceKind, obj: Obj, old: Obj) -> Obj:
     """Read the top level: of custom resources and CRDs only what all kinds share."""
-    new: Obj = {}
+    new = dict(obj)
     for key, value in obj.items():
         if value is not None and value is old.get(key):
-            new[key] = value
-        elif key == "metadata":
+            continue
+        if key == "metadata":
             new[key] = _read_struct(value or {}, _fields(ObjectMeta), f"{kind.kind}.metadata")
         elif (fields := _fields_of(kind.group, kind.kind)) is None:
-            new[key] = value
+            continue
         elif value is not None and key in fields:
             new[key] = _read_part(value, fields[key], f"{kind.kind}.{key}", old.get(key))
         elif value is not None and key in ("kind", "apiVersion", *_MORE_FIELDS.get(kind.kind, ())):
             new[key] = _without_nulls(value)
+        else:
+            del new[key]
     return new
 
 
@@ -183,12 +185,12 @@ def _read_part(value: Json, wanted: inspect.Type, path: str, old: Json) -> Json:
     if not isinstance(wanted, inspect.StructType):
         return _read(value, wanted, path)
     fields = _fields(wanted.cls)
-    read: Obj = {}
+    read = dict(value)
     for key, item in value.items():
         if item is None:
+            del read[key]
+        elif item is old.get(key):
             continue
-        if item is old.get(key):
-            read[key] = item
         elif key in fields:
             read[key] = _read(item, fields[key], f"{path}.{key}")
         else:

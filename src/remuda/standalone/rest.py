@@ -239,6 +239,8 @@ class Rest:
         meta_rules.check_shape(kind, meta)
         _check_place(kind, namespace, name, meta)
         self._check_put(kind, rules, old, meta)
+        _check_version(kind, meta, old["metadata"])
+        meta_rules.carry_over(meta, old["metadata"])
         new = obj | {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
         return await self.durable(self._replace(kind, rules, old, new, subresource, options))
 
@@ -293,9 +295,11 @@ class Rest:
         new = decoded_change(kind, patched(old, body, sort, strategic=strategic), old)
         given = new.get("metadata")
         meta = new["metadata"] = dict(given or {})
-        if given is not old["metadata"]:
+        if given is not old["metadata"]:  # else it is as it was
             meta_rules.check_shape(kind, meta)
             _check_place(kind, namespace, name, meta)
+            _check_version(kind, meta, old["metadata"])
+            meta_rules.carry_over(meta, old["metadata"])
         return self._replace(kind, rules, old, new, subresource, options)
 
     def _replace(
@@ -307,11 +311,7 @@ class Rest:
         subresource: str,
         options: WriteOptions,
     ) -> Accepted:
-        """Store ``new`` (whose metadata is ours) over ``old``, as far as the subresource may."""
-        meta, old_meta = new["metadata"], old["metadata"]
-        if meta != old_meta:
-            _check_version(kind, meta, old_meta)
-            meta_rules.carry_over(meta, old_meta)
+        """Store ``new`` (whose metadata is ours, and carried over) over ``old``, as far as the subresource may."""
         new = self._confine(kind, rules, old, new, subresource)
         if kind.schema is not None:
             new = self.custom.admit(kind, new, old, options.field_validation, subresource)
