@@ -45,7 +45,6 @@ log = structlog.get_logger(__name__)
 
 ELECTION: Final = "election"
 COMPONENT: Final = "remuda-controller"
-_LAST_EVENTS_S: Final = 1.0
 
 
 class PoolOperator:
@@ -120,25 +119,23 @@ def _loops(reins: Reins) -> dict[str, Callable[[], Awaitable[None]]]:
     applier = Applier(reins, Reports(reins))
     hosts = Hosts(reins)
     pools = PoolLoop(reins, applier, StatusWriter(reins), Turns(reins, hosts), hosts)
-    loops: dict[str, Callable[[], Awaitable[None]]] = {
+    scaler = Autoscaler(
+        reins.kube,
+        reins.dispatch,
+        reins.view,
+        reins.settings,
+        clock=reins.clock,
+        metrics=reins.metrics,
+        events=reins.events,
+        health=reins.health,
+    )
+    return {
         "pools": pools.run,
         "hosts": hosts.run,
         "sweeps": Sweeps(reins, applier).run,
+        "autoscaler": scaler.run,
         "events": reins.events.run,
     }
-    if reins.dispatch is not None:
-        scaler = Autoscaler(
-            reins.kube,
-            reins.dispatch,
-            reins.view,
-            reins.settings,
-            clock=reins.clock,
-            metrics=reins.metrics,
-            events=reins.events,
-            health=reins.health,
-        )
-        loops["autoscaler"] = scaler.run
-    return loops
 
 
 class _BeatingClock:
