@@ -80,6 +80,8 @@ def _observed(conditions: tuple[Condition, ...], wanted: Wanted, generation: int
             return old.observed_generation
     return generation
 
+_LATE_S: Final = 0.001
+
 
 class StatusWriter:
     """Writes the statuses of pools, each no more often than it must."""
@@ -106,7 +108,8 @@ class StatusWriter:
             return None
         wait_s = self._wait_s(pool.name)
         if wait_s > 0 and not _is_urgent(self.newest(pool).status, status, changes):
-            return timedelta(seconds=wait_s)
+            # A little late: a look that comes a rounding error too early would only be put off again, without end.
+            return timedelta(seconds=wait_s + _LATE_S)
         patch = MergePatch({"metadata": {"uid": pool.uid}, "status": changes})
         try:
             after = await self._kube.patch(
