@@ -18,7 +18,7 @@ DOCKER: Json = {**KATA, "docker": {"enabled": True}, "podSecurity": "unrestricte
 IMAGE = "registry.test/runner@sha256:0"
 
 
-def a_runner_pool(*, name: str = "mac", namespace: str = "runners", **spec: object) -> RunnerPool:
+def a_runner_pool(*, name: str = "mac", namespace: str = "runners", **spec: Any) -> RunnerPool:  # noqa: ANN401 - JSON
     """Return a pool of VMs; ``**KATA`` makes it one of Pods."""
     body = {
         "metadata": {"name": name, "namespace": namespace, "uid": "u", "generation": 1},
@@ -33,7 +33,7 @@ def pod_of(pool: RunnerPool, placement: Placement = Placement()) -> Json:  # noq
     return found
 
 
-def with_template(template: object, **spec: object) -> RunnerPool:
+def with_template(template: object, **spec: Any) -> RunnerPool:  # noqa: ANN401 - JSON
     return a_runner_pool(**spec, template=template)
 
 

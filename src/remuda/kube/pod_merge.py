@@ -23,9 +23,12 @@ Json = dict[str, Any]
 TEMPLATE_BYTES_MAX: Final = 64 * 1024
 DEPTH_MAX: Final = 40
 _INTEGERS: Final = range(-(2**63), 2**63)
-_REPLACED_BY: Final = {"volumes": "name", "env": "name", "volumeMounts": "mountPath"}
-_MERGED_BY: Final = {"containers": "name", "initContainers": "name"}
-_ADDED: Final = frozenset({"tolerations"})
+_NONE: Final[Mapping[str, str]] = {}
+_OF_CONTAINER: Final = {"env": "name", "volumeMounts": "mountPath"}
+_OF_SPEC: Final = {"containers": "name", "initContainers": "name", "volumes": "name"}
+"""The lists whose entries have names, and what holds the name. Elsewhere the same word is only a key: a label ``env``."""
+_WHOLE: Final = frozenset({"volumes", *_OF_CONTAINER})
+"""Those whose entries are replaced whole: two kinds of volume, or a value and its source, do not go together."""
 
 
 class TemplateRefused(RemudaError):
@@ -83,19 +86,35 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, float) and isfinite(value)
 
 
-def merged(base: Json, template: Json, path: str = "", *, add: bool = False) -> Json:
+def merged_spec(base: Json, template: Json) -> Json:
+    """Return a Pod's spec with a template's spec in it."""
+    return merged(base, template, "spec", named=_OF_SPEC)
+
+
+def merged(
+    base: Json,
+    template: Json,
+    path: str,
+    *,
+    named: Mapping[str, str] = _NONE,
+    add: bool = False,
+) -> Json:
     """Return the base with the template in it. Parts that the template does not touch are shared, not copied."""
     result = dict(base)
     for key, value in template.items():
-        here = f"{path}.{key}" if path else key
-        old = base.get(key)
+        here, old = f"{path}.{key}", base.get(key)
         if value is None:
             _may_go(old, here)
             result.pop(key, None)
         elif isinstance(old, dict):
             result[key] = merged(old, _as_map(value, here), here, add=add or key == "affinity")
-        elif isinstance(old, list) or key in _MERGED_BY or key in _REPLACED_BY:
-            result[key] = _lists(key, old or [], _as_list(value, here), here, add=add)
+        elif key in named:
+            found = _as_list(value, here)
+            result[key] = _by_name(named[key], old or [], found, here, deep=key not in _WHOLE)
+        elif isinstance(old, list):
+            found = _as_list(value, here)
+            more = [item for item in found if item not in old]
+            result[key] = [*old, *more] if add or key == "tolerations" else found
         else:
             result[key] = value
     return result
@@ -107,31 +126,21 @@ def _may_go(old: object, path: str) -> None:
         raise refused(path, why, "Leave the field out, or name the entries to change")
 
 
-def _lists(key: str, old: list[Any], new: list[Any], path: str, *, add: bool) -> list[Any]:
-    if key in _MERGED_BY:
-        return _by_key(_MERGED_BY[key], old, new, path, deep=True)
-    if key in _REPLACED_BY:
-        return _by_key(_REPLACED_BY[key], old, new, path, deep=False)
-    if add or key in _ADDED:
-        return [*old, *(item for item in new if item not in old)]
-    return new
-
-
-def _by_key(key: str, old: list[Json], new: list[Any], path: str, *, deep: bool) -> list[Json]:
+def _by_name(key: str, old: list[Json], new: list[Any], path: str, *, deep: bool) -> list[Json]:
     found: dict[str, Json] = {item[key]: item for item in old}
-    last = found.pop(POLLER, None) if deep else None
     for number, item in enumerate(new):
-        here = f"{path}[{number}]"
-        name = _as_map(item, here).get(key)
+        name = _as_map(item, f"{path}[{number}]").get(key)
         if not isinstance(name, str) or not name:
-            raise refused(f"{here}.{key}", "it is missing or not text", f"Give it a {key}")
-        if name == POLLER and last is not None:
-            last = merged(last, item, f"{path}[{name}]")
-        elif name in found and deep:
-            found[name] = merged(found[name], item, f"{path}[{name}]")
-        else:
-            found[name] = merged({}, item, f"{path}[{name}]") if deep else item
-    return [*found.values(), *([last] if last is not None else [])]
+            at = f"{path}[{number}].{key}"
+            raise refused(at, "it is missing or not text", f"Give it a {key}")
+        before = found.get(name, {}) if deep else {}
+        named = _OF_CONTAINER if deep else _NONE
+        found[name] = merged(before, item, f"{path}[{name}]", named=named)
+    return [*(v for k, v in found.items() if k != POLLER or not deep), *_last(found, deep=deep)]
+
+
+def _last(found: dict[str, Json], *, deep: bool) -> list[Json]:
+    return [found[POLLER]] if deep and POLLER in found else []
 
 
 def _as_map(value: object, path: str) -> Json:

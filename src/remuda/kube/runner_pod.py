@@ -17,7 +17,7 @@ from msgspec import UNSET
 from remuda.kube.core import Pod, ServiceAccount
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import POOL, RUNNER, TEMPLATE
-from remuda.kube.pod_merge import TemplateRefused, checked, merged, refused
+from remuda.kube.pod_merge import TemplateRefused, checked, merged, merged_spec, refused
 from remuda.kube.pod_placement import Placement, placed
 from remuda.kube.pod_security import violations
 from remuda.kube.runner_pool import PodSecurity
@@ -88,7 +88,7 @@ def runner_template(pool: RunnerPool, settings: PodSettings) -> RunnerTemplate:
     check_outline(template)
     texts = template.get("metadata") or {}
     spec = _spec(base, template.get("spec") or {})
-    labels = {**(texts.get("labels") or {}), **ours}
+    labels = {**merged({}, texts.get("labels") or {}, "metadata.labels"), **ours}
     notes = merged(notes_for_others(), texts.get("annotations") or {}, "metadata.annotations")
     _check_readable({"metadata": {"labels": labels, "annotations": notes}, "spec": spec})
     if pool.spec.pod_security is PodSecurity.RESTRICTED:
@@ -123,7 +123,7 @@ def service_account(pool: RunnerPool, name: str) -> ServiceAccount:
 def _spec(base: Json, template: Json) -> Json:
     if not template:
         return base
-    spec = merged(base, template, "spec")
+    spec = merged_spec(base, template)
     check_still_a_runner(base, spec)
     for _, container in containers_of(spec):
         _spell_amounts(container)

@@ -197,7 +197,7 @@ def _dind(pool: RunnerPool) -> Json:
         "name": DIND,
         "image": pool.spec.docker.image,
         "args": ["dockerd", f"--host={DOCKER_HOST}", f"--group={RUNNER_ID}"],
-        "env": [{"name": "DOCKER_TLS_CERTDIR", "value": ""}],
+        "env": [{"name": "DOCKER_TLS_CERTDIR"}],  # empty: the socket is no network
         "restartPolicy": "Always",
         "securityContext": {"privileged": True, "runAsUser": 0, "runAsNonRoot": False},
         "startupProbe": {

@@ -78,7 +78,7 @@ def check_outline(template: Json) -> None:
         if key not in {"metadata", "spec"}:
             raise refused(key, "a template has metadata and spec only", "Remove it")
     for part in ("metadata", "spec"):
-        if not isinstance(template.get(part) or {}, dict):
+        if template.get(part) is not None and not isinstance(template[part], dict):
             raise refused(part, "a map belongs here", "Write it as in a Pod")
     for key, value in (template.get("metadata") or {}).items():
         if key not in _METADATA:
@@ -97,7 +97,7 @@ def _check_texts(found: object, path: str) -> None:
         if domain == DOMAIN or domain.endswith(f".{DOMAIN}"):
             why = f"keys of {DOMAIN} are how the operator, dispatch and the agent know a runner"
             raise refused(f"{path}[{key}]", why, "Use a domain of your own")
-        if not isinstance(value, str):
+        if value is not None and not isinstance(value, str):
             raise refused(f"{path}[{key}]", "its value is not text", "Quote the value")
 
 
