@@ -23,8 +23,12 @@ class _Command:
     module: str
     attribute: str
     summary: str
-    extra: str
-    """What to install for it: ``remuda[extra]``."""
+    extra: str = ""
+    """What to install for it, if more than the package itself: ``remuda[extra]``."""
+
+    @property
+    def package(self) -> str:
+        return f"remuda[{self.extra}]" if self.extra else "remuda"
 
 
 COMMANDS = {
@@ -34,6 +38,7 @@ COMMANDS = {
         "Serve a Kubernetes API on one machine.",
         "standalone",
     ),
+    "controller": _Command("remuda.cli.controller", "controller", "Run the RunnerPool operator."),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
 }
 
@@ -55,7 +60,7 @@ class _LazyGroup(click.Group):
             raise BadInput(
                 f"remuda {cmd_name} cannot start",
                 why=f"the Python package {error.name} is not installed",
-                fix=f"Install it with: pip install 'remuda[{found.extra}]'",
+                fix=f"Install it with: pip install '{found.package}'",
             ) from error
         assert isinstance(command, click.Command)
         return command
@@ -80,6 +85,7 @@ def remuda() -> None:
       remuda sim --list                          the scenarios of the simulator
       remuda sim --scenario keep-n --seed 1      run one, on virtual time
       remuda control-plane --data ./data         a Kubernetes API on one machine
+      remuda controller --namespace ci           the operator of the RunnerPools of a namespace
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
 
