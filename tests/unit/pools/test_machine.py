@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import Phase as Stage
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -19,6 +18,8 @@ from tests.unit.pools.builders import a_pool
 from tests.unit.pools.world import BROKEN, NODES, Outcome, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hypothesis.strategies import DataObject
 
 POOLS = ("mac", "mac-xl")
@@ -240,44 +241,102 @@ class Pools(RuleBasedStateMachine):
         return data.draw(st.sampled_from(names)) if names else ""
 
 
-def runs(examples: int) -> settings:
-    return settings(
-        max_examples=examples,
-        stateful_step_count=50,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
+SETTINGS = settings(
+    max_examples=100,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def test_no_interleaving_hurts_a_job_or_a_cap_and_calm_converges() -> None:
-    run_state_machine_as_test(Pools, settings=runs(150))
+    run_state_machine_as_test(Pools, settings=SETTINGS)
+
+
+# --- taking guards out ------------------------------------------------------------------------------------------------
+# The machine finds each of these by itself, given time. The stories are its findings, short enough for every run.
+
+
+def roll_a_warm_pool(pools: Pools) -> None:
+    pools.scale("mac", 5)
+    for _ in range(3):
+        pools.get_warm("mac")
+    pools.change_the_template("mac", "two")
+    pools.catch_up()
+    pools.a_whole_pass("mac")
+
+
+def take_a_roll_back(pools: Pools) -> None:
+    roll_a_warm_pool(pools)
+    pools.change_the_template("mac", "one")
+
+
+def roll_on_to_a_third_template(pools: Pools) -> None:
+    roll_a_warm_pool(pools)
+    pools.change_the_template("mac", "three")
+
+
+def claim_between_look_and_delete(pools: Pools) -> None:
+    pools.get_warm("mac")
+    pools.scale("mac", 0)
+    pools.catch_up()
+    pools.think("mac")
+    for name in pools.world.alive(Phase.WARM):
+        pools.world.poll(name, job=True)
+    pools.a_whole_pass("mac")
+
+
+def end_and_wait_for_the_host(pools: Pools) -> None:
+    pools.get_warm("mac")
+    for name in pools.world.alive():
+        pools.world.end(name)
+    pools.catch_up()
+    pools.a_whole_pass("mac")
+    pools.catch_up()
+    pools.a_whole_pass("mac")
+
+
+def look_twice_before_any_event(pools: Pools) -> None:
+    pools.a_whole_pass("mac")
+    pools.a_whole_pass("mac")
+
+
+def want_many_at_once(pools: Pools) -> None:
+    pools.scale("mac", 5)
+    pools.catch_up()
+    pools.a_whole_pass("mac")
+
+
+def lead_with_an_empty_list(pools: Pools) -> None:
+    pools.get_warm("mac")
+    pools.lead_anew()
+    pools.a_whole_pass("mac")
 
 
 @pytest.mark.parametrize(
-    ("broken", "noticed"),
+    ("story", "out", "noticed"),
     [
-        pytest.param("roll_cap", "S4", id="a roll without its cap takes too many"),
-        pytest.param("void_marks", "A4", id="marks that nobody voids stay"),
-        pytest.param("preconditions", "S2", id="deletes without preconditions kill a job"),
-        pytest.param("deletion_first", "V4", id="ended runners that are deleted are reaped again"),
-        pytest.param("expectations", "S3|A12", id="without expectations runners are made twice"),
-        pytest.param("brake", "A12", id="without the brake too many start at once"),
-        pytest.param(
-            "sync", "S3|A12", id="a leader that does not wait for its list makes too many"
-        ),
+        pytest.param(roll_a_warm_pool, "roll_cap", "S4", id="a roll without its cap"),
+        pytest.param(take_a_roll_back, "void_marks", "A4", id="marks that outlive their roll"),
+        pytest.param(roll_on_to_a_third_template, "void_marks", "V8", id="old marks block a roll"),
+        pytest.param(claim_between_look_and_delete, "preconditions", "S2", id="a blind delete"),
+        pytest.param(end_and_wait_for_the_host, "deletion_first", "V4", id="reaping it again"),
+        pytest.param(look_twice_before_any_event, "expectations", "S3|A12", id="a lagging cache"),
+        pytest.param(want_many_at_once, "brake", "A12", id="no brake"),
+        pytest.param(lead_with_an_empty_list, "sync", "S3", id="deciding before the first list"),
     ],
 )
-def test_the_machine_notices_a_guard_that_is_out(broken: str, noticed: str) -> None:
+def test_a_guard_that_is_out_is_noticed(
+    story: Callable[[Pools], None], out: str, noticed: str
+) -> None:
     class WithoutIt(Pools):
-        guards = Guards() if broken == "sync" else Guards.without(broken)
-        waits_for_sync = broken != "sync"
+        guards = Guards() if out == "sync" else Guards.without(out)
+        waits_for_sync = out != "sync"
 
-    patient = settings(
-        runs(1500),
-        derandomize=True,
-        database=None,
-        phases=[Stage.generate],
-        report_multiple_bugs=False,
-    )
+    def play(pools: Pools) -> None:
+        story(pools)
+        pools.teardown()
+
+    play(Pools())
     with pytest.raises(AssertionError, match=noticed):
-        run_state_machine_as_test(WithoutIt, settings=patient)
+        play(WithoutIt())
