@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 if TYPE_CHECKING:
     from remuda.kube.meta import Resource
@@ -58,7 +59,7 @@ def _of_parts(before: Struct, after: Struct) -> dict[str, Any]:
     """Compare field by field: JSON alone does not tell an empty map, which is left out, from one that is gone."""
     old_json, new_json = msgspec.to_builtins(before), msgspec.to_builtins(after)
     changes: dict[str, Any] = {}
-    for field in fields(after):
+    for field in _fields_of(type(after)):
         key = field.encode_name
         old, new = getattr(before, field.name), getattr(after, field.name)
         if isinstance(new, Struct) and type(old) is type(new):
@@ -71,6 +72,12 @@ def _of_parts(before: Struct, after: Struct) -> dict[str, Any]:
         if inner:
             changes[key] = inner
     return changes
+
+
+@cache
+def _fields_of(part: type[Struct]) -> tuple[FieldInfo, ...]:
+    """Return a type's fields; msgspec works them out anew each time, which takes longer than all the rest."""
+    return fields(part)
 
 
 def _only(found: dict[str, Any], key: str) -> dict[str, Any]:
