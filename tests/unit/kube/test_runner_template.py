@@ -420,29 +420,37 @@ ANY_JSON = st.recursive(
 )
 
 
-@st.composite
-def containers(draw: st.DrawFn) -> Json:
-    fields = draw(st.dictionaries(KEYS, ANY_JSON, max_size=3))
-    return {**fields, "name": draw(NAMES)}
-
-
-TEMPLATES = st.fixed_dictionaries(
-    {},
+PATHS = st.sampled_from(["/work", "/run/remuda/mailbox", "/a", "/var/run/secrets/remuda.dev"])
+MOUNTS = st.fixed_dictionaries({"name": NAMES, "mountPath": PATHS})
+VARIABLES = st.fixed_dictionaries({"name": NAMES}, optional={"value": st.text(max_size=3)})
+TEXTS = st.dictionaries(st.sampled_from(["a", "env", "x.test/y"]), st.text("ab", max_size=3))
+CONTEXTS = st.just(GOOD) | st.just({**GOOD, "runAsUser": 7}) | st.dictionaries(KEYS, ANY_JSON)
+CONTAINERS = st.fixed_dictionaries(
+    {"name": NAMES.filter(bool)},
     optional={
-        "metadata": st.dictionaries(KEYS, ANY_JSON, max_size=2),
-        "spec": st.fixed_dictionaries(
-            {},
-            optional={
-                "containers": st.lists(containers(), max_size=2),
-                "initContainers": st.lists(containers(), max_size=2),
-                "volumes": st.lists(st.fixed_dictionaries({"name": NAMES, "emptyDir": ANY_JSON})),
-                "x": ANY_JSON,
-                "affinity": ANY_JSON,
-                "securityContext": st.dictionaries(KEYS, ANY_JSON, max_size=2),
-            },
-        ),
+        "volumeMounts": st.lists(MOUNTS, max_size=2),
+        "env": st.lists(VARIABLES, max_size=2),
+        "securityContext": CONTEXTS,
+        "command": st.just(["sh"]),
+        "x": ANY_JSON,
     },
 )
+VOLUMES = st.fixed_dictionaries({"name": NAMES.filter(bool), "emptyDir": st.just({})})
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "containers": st.lists(CONTAINERS, max_size=2),
+        "initContainers": st.lists(CONTAINERS, max_size=2),
+        "volumes": st.lists(VOLUMES, max_size=2),
+        "securityContext": CONTEXTS,
+        "nodeSelector": TEXTS,
+        "dnsPolicy": st.just("Default"),
+        "affinity": ANY_JSON,
+        "x": ANY_JSON,
+    },
+)
+METADATA = st.fixed_dictionaries({}, optional={"labels": TEXTS, "annotations": TEXTS})
+TEMPLATES = st.fixed_dictionaries({}, optional={"metadata": METADATA, "spec": SPECS})
 KINDS = st.sampled_from([{}, KATA, {**KATA, **FREE}, FREE, DOCKER])
 
 
