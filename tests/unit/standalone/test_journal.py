@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -16,9 +17,25 @@ from remuda.standalone.store import Store, StoredEvent
 from tests.unit.standalone.worlds import CONFIG, config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
 WRITER = Path(__file__).with_name("writer.py")
+DEADLINE_S = 30
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    """Fail a test that waits for ever: a store that forgets its waiters, or a writer that writes nothing."""
+    before = signal.signal(signal.SIGALRM, out_of_time)
+    signal.alarm(DEADLINE_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def out_of_time(_: int, __: FrameType | None) -> NoReturn:
+    pytest.fail(f"it took more than {DEADLINE_S} s")
 
 
 @pytest.fixture
