@@ -92,26 +92,25 @@ def avoidance(
 ) -> Avoidance:
     """Decide for one fleet. ``starting_on``: hosts that have a runner starting already, so need no probe."""
     in_order = sorted(hosts, key=lambda h: h.name)
+    most = avoid_max(in_order)
     starts = _by_host(in_order, outcomes)
     known = [_with_news(host, starts[host.name]) for host in in_order if host.failing_since]
-    failing = [f for f in known if f.host.failing_since]
-    avoided = sorted((f.host for f in failing if f.host.healthy), key=_worst_first)
-    free = avoid_max(in_order) - len(avoided)
+    failing = [k.host for k in known if k.host.failing_since and k.host.healthy]
+    # More than may be avoided are left when good hosts go away: then only the worst are.
+    avoided = sorted(failing, key=_worst_first)[:most]
     streaks = {h: _streak(starts[h.name]) for h in in_order if h.healthy and not h.failing_since}
-    # A host that was cleared just now keeps no grudge: its last outcome is a success.
     candidates = sorted(
         (h for h, streak in streaks.items() if len(streak) >= FAILURES),
         key=lambda h: (-len(streaks[h]), h.name),
     )
     guilty = [h for h in candidates if _elsewhere(h, streaks[h][0].at, starts, started=True)]
-    found = [_found(h, streaks[h]) for h in guilty[: max(0, free)]]
+    found = guilty[: max(0, most - len(failing))]
     unproven = [h for h in candidates if not _elsewhere_any(h, streaks[h][0].at, starts)]
-    names = [h.name for h in avoided][: avoid_max(in_order)]
     return Avoidance(
-        avoid=frozenset([*names, *(c.node for c in found)]),
-        suspects=frozenset(h.name for h in unproven[: max(0, free - len(found))]),
+        avoid=frozenset(h.name for h in (*avoided, *found)),
+        suspects=frozenset(h.name for h in unproven[: max(0, most - len(failing) - len(found))]),
         probe=_probe(avoided, starting_on, now),
-        changes=(*(c for f in known for c in f.changes), *found),
+        changes=(*(c for k in known for c in k.changes), *(_found(h, streaks[h]) for h in found)),
     )
 
 
