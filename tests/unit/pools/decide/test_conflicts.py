@@ -31,7 +31,7 @@ def pool(
         pytest.param([pool("b", "mac"), pool("a", "mac")], ["b"], id="made in the same second: by name"),
         pytest.param([pool("a", "mac", "XL"), pool("b", "xl", "Mac", day=1)], ["b"], id="order and case are nothing"),
         pytest.param([pool("a", "mac", "xl"), pool("b", "mac", day=1)], [], id="a part of a set is another set"),
-        pytest.param([pool("a", "mac", deleted=True), pool("b", "mac", day=1)], [], id="one that goes stands in no way"),
+        pytest.param([pool("a", "mac", deleted=True), pool("b", "mac", day=1)], [], id="one that goes is in no way"),
         pytest.param([pool("a", "mac"), pool("b", "mac", day=1, deleted=True)], [], id="a pool that goes has none"),
         pytest.param([pool("a", "mac"), pool("b", "mac", day=1, namespace="other")], [], id="each namespace by itself"),
         pytest.param([pool(n, "mac", day=d) for d, n in enumerate("abc")], ["b", "c"], id="all but the oldest"),
