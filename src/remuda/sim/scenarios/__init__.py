@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from remuda.sim.scenarios.keep_n.story import KEEP_N
+from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
+from remuda.sim.scenarios.pools.poison_node import POISON_NODE
+from remuda.sim.scenarios.pools.pool_renamed import POOL_RENAMED
 from remuda.sim.scenarios.pools.roll_pull_wave import ROLL_PULL_WAVE
+from remuda.sim.scenarios.pools.terminal_and_deleting import TERMINAL_AND_DELETING
 
-SCENARIOS = {scenario.name: scenario for scenario in (KEEP_N, ROLL_PULL_WAVE)}
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        KEEP_N,
+        ROLL_PULL_WAVE,
+        POOL_RENAMED,
+        POISON_NODE,
+        CAPPED_TENANT,
+        TERMINAL_AND_DELETING,
+    )
+}

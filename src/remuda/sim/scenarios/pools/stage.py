@@ -52,6 +52,7 @@ class Stage:
         self.dispatch = FakeDispatch(world.loop.time)
         self.disks: dict[str, HostDisk] = {}
         self.jobs = 0
+        self._registries: dict[str, CollectorRegistry] = {}
         # People do not suffer from the network: what they ask for is what the story says.
         self.person = KubeClient(world.plane.wire())
 
@@ -89,6 +90,7 @@ class Stage:
         return disk
 
     async def _operate(self, process: Process) -> None:
+        registry = self._registries[process.name] = CollectorRegistry()
         settings = PoolSettings(
             namespace=SPACE,
             identity=f"{process.name}_{process.life}_{process.ids.suffix()}",
@@ -104,10 +106,15 @@ class Stage:
             settings,
             clock=process.clock,
             ids=process.ids,
-            metrics=PoolMetrics(CollectorRegistry()),
+            metrics=PoolMetrics(registry),
             health=Health(process.clock),
         )
         await operator.run()
+
+    def gauge(self, name: str, **labels: str) -> float:
+        """Return what the leader's metrics say: of all replicas the largest value."""
+        values = (registry.get_sample_value(name, labels) for registry in self._registries.values())
+        return max((value for value in values if value is not None), default=0.0)
 
     # --- people -------------------------------------------------------------------------------------------------
 
