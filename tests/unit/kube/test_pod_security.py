@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remuda.kube.pod_security import violations
@@ -16,7 +16,7 @@ JSON = st.recursive(
 )
 FIELDS = st.sampled_from(
     ["securityContext", "containers", "initContainers", "volumes", "hostNetwork", "name", "ports",
-     "capabilities", "drop", "lifecycle", "sysctls", "seccompProfile", "seLinuxOptions"]
+     "capabilities", "drop", "lifecycle", "sysctls", "seccompProfile", "seLinuxOptions", "type", "httpGet", "host"]
 )  # fmt: skip
 NEARLY_A_POD = st.recursive(
     JSON,
@@ -37,6 +37,15 @@ def test_what_the_standard_forbids_is_named_by_its_field(row: Row) -> None:
     ) == sorted(row.fields)
 
 
+@example(
+    {
+        "securityContext": {
+            "sysctls": [{"name": {}}],
+            "seccompProfile": {"type": []},
+            "seLinuxOptions": {"type": {}},
+        }
+    }
+)
 @given(st.dictionaries(FIELDS, NEARLY_A_POD))
 def test_any_shape_is_answered(spec: dict[str, Any]) -> None:
     assert isinstance(violations(spec), tuple)

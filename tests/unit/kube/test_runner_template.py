@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from remuda.kube.core import Pod
 from remuda.kube.pod_merge import DEPTH_MAX, TEMPLATE_BYTES_MAX
 from remuda.kube.pod_security import violations
-from remuda.kube.runner_pod import TemplateRefused, runner_pod, runner_template, template_hash
+from remuda.kube.runner_pod import (
+    Placement,
+    TemplateRefused,
+    runner_pod,
+    runner_template,
+    template_hash,
+)
 from remuda.kube.runner_shapes import TOKEN_VOLUME
 from remuda.model.errors import Retry
 from tests.support.runner_pods import (
@@ -464,7 +470,7 @@ def test_any_template_is_refused_or_gives_a_runner(template: object, kind: Json)
     except TemplateRefused:
         return  # the one thing that may happen instead
 
-    _is_a_runner(msgspec.json.decode(made.pod("mac-1")), kind)
+    _is_a_runner(msgspec.json.decode(made.pod("mac-1", Placement(("a",), "b"))), kind)
 
 
 def _is_a_runner(pod: Json, kind: Json) -> None:
