@@ -7,6 +7,7 @@ from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
 from remuda.sim.scenarios.pools.poison_node import POISON_NODE
 from remuda.sim.scenarios.pools.pool_renamed import POOL_RENAMED
 from remuda.sim.scenarios.pools.roll_pull_wave import ROLL_PULL_WAVE
+from remuda.sim.scenarios.pools.storm import POOLS_STORM
 from remuda.sim.scenarios.pools.terminal_and_deleting import TERMINAL_AND_DELETING
 
 SCENARIOS = {
@@ -18,5 +19,6 @@ SCENARIOS = {
         POISON_NODE,
         CAPPED_TENANT,
         TERMINAL_AND_DELETING,
+        POOLS_STORM,
     )
 }

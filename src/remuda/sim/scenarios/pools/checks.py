@@ -215,8 +215,8 @@ class FailStatic:
     GRACE_S = 30.0
     """What was decided on the last answer may still be written."""
 
-    def __init__(self, seen: Seen, dispatch: FakeDispatch) -> None:
-        self._seen, self._dispatch = seen, dispatch
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
         self._replicas: dict[str, int] = {}
         self.down_since: float | None = None
 

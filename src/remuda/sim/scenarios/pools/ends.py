@@ -8,6 +8,7 @@ from remuda.model.runner import Phase, Runner
 
 if TYPE_CHECKING:
     from remuda.kube.runner_pool import RunnerPool
+    from remuda.sim.checkers import Liveness
     from remuda.sim.fleet.dispatch import FakeDispatch
     from remuda.sim.scenarios.pools.seen import Seen
 
@@ -84,3 +85,8 @@ class NoOrphans:
         pods = {runner.name for runner in self._seen.runners.values()}
         orphans = sorted(self._seen.accounts - pods)
         return f"ServiceAccount {orphans[0]} has no Pod" if orphans else None
+
+
+def all_ends(seen: Seen, dispatch: FakeDispatch) -> tuple[Liveness, ...]:
+    """Return what every story ends with."""
+    return AsAsked(seen), JobsDone(dispatch), NoOrphans(seen)

@@ -11,7 +11,7 @@ from remuda.model.runner import Phase
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
-from remuda.sim.scenarios.pools.ends import AsAsked, JobsDone, NoOrphans
+from remuda.sim.scenarios.pools.ends import all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import SPACE, Stage
 from remuda.sim.scenarios.pools.waiting import demand
@@ -52,7 +52,7 @@ async def play(world: World, options: Options) -> None:
         )
     await _hour(world, stage, seen, poison)
     world.calm()
-    ends = [AsAsked(seen), JobsDone(stage.dispatch), NoOrphans(seen)]
+    ends = all_ends(seen, stage.dispatch)
     await world.checkers.settle(ends, within_s=900.0, quiet_s=600.0)
 
 

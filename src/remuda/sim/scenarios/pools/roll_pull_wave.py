@@ -10,7 +10,7 @@ from remuda.kube.runner_pool import Provisioning, Rollout
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill, OwnRetires, WarmThroughRoll
-from remuda.sim.scenarios.pools.ends import AsAsked, JobsDone, NoOrphans
+from remuda.sim.scenarios.pools.ends import all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import Stage, image
 from remuda.sim.scenarios.pools.waiting import demand
@@ -56,7 +56,7 @@ async def play(world: World, options: Options) -> None:
     )
     await _story(world, stage, seen, through_roll)
     world.calm()
-    ends = [AsAsked(seen), JobsDone(stage.dispatch), NoOrphans(seen)]
+    ends = all_ends(seen, stage.dispatch)
     await world.checkers.settle(ends, within_s=300.0, quiet_s=QUIET_S)
 
 
