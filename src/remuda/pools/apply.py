@@ -68,9 +68,11 @@ class Applier:
 
     # --- Making ------------------------------------------------------------------------------------------------------
 
-    async def create(self, pool: RunnerPool, name: str, pod: bytes) -> Pod | None:
+    async def create(
+        self, pool: RunnerPool, name: str, pod: bytes, *, again: bool = False
+    ) -> Pod | None:
         """
-        Make a runner: its ServiceAccount, then its Pod.
+        Make a runner: its ServiceAccount, then its Pod. With ``again``, an earlier try was not answered.
 
         What is there already is ours, from a try whose answer was lost. If the server says that there is no Pod, the
         ServiceAccount goes again and the name is forgotten; if it says nothing, the name is kept to try again.
@@ -89,6 +91,9 @@ class Applier:
         except Unavailable:
             raise
         except KubeError:
+            # A quota refuses what it has let in before: ask whether the earlier try did it.
+            if again and await self.is_there(name):
+                return None
             self._reins.expectations.absent(pool.name, name)
             await self._take_back(account or self._reins.view.service_account(name))
             raise

@@ -49,6 +49,8 @@ LOOP: Final = "pools"
 _TICK: Final = ""  # no pool has this name
 _TICK_S: Final = 15.0
 _SILENT_MAX_S: Final = 120.0
+_SOONEST: Final = timedelta(milliseconds=50)
+"""A wait that a clock cannot tell from none would make the loop spin."""
 _CONFLICT_RETRY: Final = timedelta(seconds=1)
 
 
@@ -137,7 +139,9 @@ class PoolLoop:
         pool = self._status.newest(pool)
         if isinstance(template, TemplateRefused) or pool.status.template_hash == template.hash:
             return True
-        await self._status.write(pool, replace(pool.status, template_hash=template.hash))
+        # What the old roll waited for, the new one does not.
+        status = replace(pool.status, template_hash=template.hash, roll_waiting_since=None)
+        await self._status.write(pool, status)
         return self._status.newest(pool).status.template_hash == template.hash
 
     async def _hold(self, pool: RunnerPool, memory: _Memory) -> None:
@@ -178,7 +182,7 @@ class PoolLoop:
         refused_s = memory.refused_until - self._reins.clock.monotonic()
         if refused_s > 0:
             waits.append(timedelta(seconds=refused_s))
-        return min(wait for wait in waits if wait is not None)
+        return max(_SOONEST, min(wait for wait in waits if wait is not None))
 
     def _forget(self, name: str) -> None:
         self._pools.pop(name, None)
@@ -190,23 +194,11 @@ class PoolLoop:
     # --- Carrying out ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, turn: Turn, memory: _Memory) -> list[KubeError]:
-        """
-        Do everything, a bounded number at once.
-
-        Live runners go before others take their place: if one cannot be removed now, one less is made.
-        """
-        first: list[Job] = []
-        second: list[Job] = []
-        for action in turn.actions:
-            live = isinstance(action, ReapRunner) and action.runner.is_alive
-            (first if live else second).append(self._job(turn.pool, action, memory))
-        errors = await self._applier.all_of(first)
-        creations = turn.creations
-        for creation in creations[: len(errors)]:
-            self._reins.expectations.absent(turn.pool.name, creation.placeholder.name)
-        second += [self._create(turn.pool, c, memory) for c in creations[len(errors) :]]
-        second += self._follow_up(turn, memory)
-        return errors + await self._applier.all_of(second)
+        """Do everything, a bounded number at once. Removals first: what goes makes room for what comes."""
+        jobs = [self._job(turn.pool, action, memory) for action in turn.actions]
+        jobs += [self._create(turn.pool, creation, memory) for creation in turn.creations]
+        jobs += self._follow_up(turn, memory)
+        return await self._applier.all_of(jobs)
 
     def _job(self, pool: RunnerPool, action: Action, memory: _Memory) -> Job:
         match action:
@@ -240,9 +232,10 @@ class PoolLoop:
     def _create(self, pool: RunnerPool, creation: Creation, memory: _Memory) -> Job:
         async def create() -> None:
             name = creation.placeholder.name
+            again = name in memory.unanswered
             memory.unanswered[name] = creation
             try:
-                pod = await self._applier.create(pool, name, creation.pod)
+                pod = await self._applier.create(pool, name, creation.pod, again=again)
             except Unavailable:
                 raise  # the same name is tried again: if it is there, it is this one
             except (Invalid, Refused) as error:

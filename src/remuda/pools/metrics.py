@@ -126,6 +126,13 @@ class PoolMetrics:
         for metric in (self._avoided, self._filtered):
             metric.remove_by_labels({"fleet": fleet})
 
+    def forget_all(self) -> None:
+        """Drop every series of pools and fleets: another replica leads now, and two must not tell two truths."""
+        for pool in sorted(self._known):
+            self.forget(pool)
+        for metric in (self._avoided, self._filtered):
+            metric.clear()
+
     def _introduce(self, pool: str) -> None:
         """Write every series of a new pool as 0, so that the first event is an increase and not an appearance."""
         if pool in self._known:

@@ -67,10 +67,19 @@ class PoolOperator:
         beating = _BeatingClock(clock, health)
         self._elector = LeaderElector(election_kube, settings.election(), clock=beating, ids=ids)
         self._limit_s = settings.renew_deadline_s * 3
+        self._view: FleetView | None = None
 
     @property
     def is_leader(self) -> bool:
         return self._elector.is_leader
+
+    def ready(self) -> tuple[bool, str]:
+        """Say whether this replica does its part: it stands by, or it leads and has seen the whole fleet."""
+        if not self._elector.is_leader:
+            return True, "standing by: another replica leads, or will in a moment"
+        if self._view is None or not self._view.synced:
+            return False, "leading, but the fleet is not listed yet"
+        return True, "leading"
 
     async def run(self) -> None:
         """Campaign and lead until cancelled."""
@@ -107,11 +116,16 @@ class PoolOperator:
             health=self._health,
         )
         loops = _loops(reins)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(view.run(), name="view")
-            await view.wait_synced()
-            log.info("the fleet is listed", pools=len(view.runner_pools), runners=len(view.pods))
-            await run_forever(loops, asyncio.Event())
+        self._view = view
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(view.run(), name="view")
+                await view.wait_synced()
+                log.info("the fleet is listed", pools=len(view.runner_pools), pods=len(view.pods))
+                await run_forever(loops, asyncio.Event())
+        finally:
+            self._view = None
+            self._metrics.forget_all()
 
 
 def _loops(reins: Reins) -> dict[str, Callable[[], Awaitable[None]]]:

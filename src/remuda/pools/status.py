@@ -80,6 +80,7 @@ def _observed(conditions: tuple[Condition, ...], wanted: Wanted, generation: int
             return old.observed_generation
     return generation
 
+
 _LATE_S: Final = 0.001
 
 

@@ -1,4 +1,4 @@
-"""The operator at work on the control plane in memory, on virtual time, with hollow hosts and a wire that can be hurt."""
+"""The operator at work on the control plane in memory, on virtual time, with hollow hosts and a wire to be hurt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remuda.kube.runner_pod import PodSettings
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.runner_view import runner_of
 from remuda.pools.metrics import PoolMetrics
-from remuda.pools.operator import PoolOperator
+from remuda.pools.operator import COMPONENT, PoolOperator
 from remuda.pools.settings import PoolSettings
 from remuda.ports.dispatch import DispatchError, Signals
 from remuda.ports.kube import Query, TimedOut, Unavailable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from remuda.kube.core import Event, Pod, ServiceAccount
+    from remuda.kube.patches import JsonValue
     from remuda.kube.runner_pool import RunnerPool
     from remuda.model.runner import Runner
     from remuda.ports.dispatch import Stopped
@@ -43,6 +44,7 @@ SPACE = "runners"
 SETTINGS = PoolSettings(
     namespace=SPACE, identity="op-1", pod=PodSettings(dispatch_url="http://dispatch.test")
 )
+ROOMY = {"cpu": "10000", "memory": "100Ti"}
 REFUSED = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"quota"}'
 
 
@@ -59,8 +61,8 @@ class Hurt:
 class Tap:
     """The operator's wire: it remembers writes, and can be hurt or frozen."""
 
-    def __init__(self, inner: Wire) -> None:
-        self._inner = inner
+    def __init__(self, inner: Wire, clock: SimClock) -> None:
+        self._inner, self.clock = inner, clock
         self.writes: list[str] = []
         self.hurts: list[Hurt] = []
         self.frozen = ""
@@ -118,7 +120,7 @@ class _Held:
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
             while self._tap.frozen and re.search(self._tap.frozen, self._path):
-                await asyncio.sleep(0.1)
+                await self._tap.clock.sleep(0.1)
             yield chunk
 
 
@@ -185,11 +187,14 @@ class Ranch:
         return (await self.kube.list(EVENT)).items
 
     async def reasons(self) -> list[str]:
-        return sorted(event.reason for event in await self.events())
+        """Return the reasons of all that the operator said."""
+        ours = (e for e in await self.events() if e.source.component == COMPONENT)
+        return sorted(event.reason for event in ours)
 
     async def label(self, pod: str, **labels: str | None) -> None:
-        meta = {"labels": {f"remuda.dev/{key}": value for key, value in labels.items()}}
-        await self.kube.patch(POD, pod, MergePatch({"metadata": meta}), namespace=SPACE)
+        ours: dict[str, JsonValue] = {f"remuda.dev/{key}": v for key, v in labels.items()}
+        patch = MergePatch({"metadata": {"labels": ours}})
+        await self.kube.patch(POD, pod, patch, namespace=SPACE)
 
     async def end(self, pod: str) -> None:
         """Have a runner end, as its host would say it."""
@@ -233,7 +238,7 @@ class Ranch:
     # --- Machines ----------------------------------------------------------------------------------------------------
 
     def host(self, name: str = "mini-1", **how: Any) -> None:  # noqa: ANN401 - a host's settings
-        given: dict[str, Any] = {"boot_s": 5.0, "boot_spread": 0.0, "vms": 8, **how}
+        given: dict[str, Any] = {"boot_s": 5.0, "boot_spread": 0.0, "vms": 8, **ROOMY, **how}
         settings = HostSettings(name=name, fleet="barn", **given)
         host = HollowHost(
             KubeClient(self.plane.wire()), settings, clock=self.clock, ids=SeededIds(1, name)
@@ -242,6 +247,7 @@ class Ranch:
 
     def operator(self, identity: str = "op-1", tap: Tap | None = None) -> asyncio.Task[None]:
         wire = tap or self.tap
+        self.health = Health(self.clock)  # each replica is a process of its own
         operator = PoolOperator(
             KubeClient(wire),
             KubeClient(self.plane.wire()),
@@ -272,7 +278,7 @@ async def a_ranch(settings: PoolSettings = SETTINGS) -> AsyncIterator[Ranch]:
         ranch = Ranch(
             plane=plane,
             kube=kube,
-            tap=Tap(plane.wire()),
+            tap=Tap(plane.wire(), clock),
             desk=Desk(),
             clock=clock,
             metrics=PoolMetrics(CollectorRegistry()),
