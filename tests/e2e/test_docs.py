@@ -1,4 +1,4 @@
-"""The tutorial's commands, run as they stand on the page."""
+"""The commands of the tutorial and of the operator's page, run as they stand there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.kubectl import found
+from tests.support.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs/tutorial/first-run.md"
+OPERATOR = ROOT / "docs/howto/run-the-operator.md"
 
 
 def _commands(page: Path) -> list[str]:
@@ -27,18 +29,20 @@ make() {{ command make -C {ROOT} "$@"; }}
 """
 
 
-def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
+def _run(commands: str, folder: Path) -> str:
+    """Run commands as a person would, in a folder of their own; return all that they print."""
     for name in ("charts", ".venv"):  # what the commands write stays out of the checkout
-        (tmp_path / name).symlink_to(ROOT / name)
+        (folder / name).symlink_to(ROOT / name)
     kubectls = found()
     if not kubectls:
         pytest.skip("no kubectl: run `make control-plane`, or install one")
-    path = os.pathsep.join([str(Path(next(iter(kubectls.values()))).parent), os.environ["PATH"]])
+    kubectl = Path(next(iter(kubectls.values()))).parent
+    path = os.pathsep.join([str(kubectl), str(ROOT / ".venv/bin"), os.environ["PATH"]])
     bash = shutil.which("bash")
     assert bash is not None
     answer = subprocess.run(  # noqa: S603 - our own page
-        [bash, "-c", PREAMBLE + "\n".join(_commands(TUTORIAL))],
-        cwd=tmp_path,
+        [bash, "-c", PREAMBLE + commands],
+        cwd=folder,
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
@@ -46,6 +50,11 @@ def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout + answer.stderr
+
+
+def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
+    printed = _run("\n".join(_commands(TUTORIAL)), tmp_path)
     for said in (
         "ok: S2 no kill, S3 caps, S8 fencing",
         "exit 1, as it should be",
@@ -53,4 +62,18 @@ def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
         "mac    0",
         "Set spec.autoscaling.maxReplicas",
     ):
-        assert said in answer.stdout + answer.stderr
+        assert said in printed
+
+
+def test_the_operator_is_run_as_printed(tmp_path: Path) -> None:
+    commands = "\n".join(_commands(OPERATOR))
+    assert ":9464" in commands
+    printed = _run(commands.replace(":9464", f":{free_port()}"), tmp_path)
+    for said in (
+        "lead",
+        "runnerpool.remuda.dev/mac condition met",
+        "Fleet minis has no healthy node",
+        'runnerpool.remuda.dev "mac" deleted',
+    ):
+        assert said in printed
+    assert "stopped" in (tmp_path / "controller.log").read_text()

@@ -31,7 +31,8 @@ _REASON_MAX_CHARS = 300
 _COUNT_MAX = 1_000_000
 """More jobs than this for one pool are a fault of who counted: a fleet must not be sized by it."""
 _AGE_MAX_S = 366 * 86_400.0
-_CONNECTIONS_MAX = 20
+_CONNECTIONS_MAX = 64
+"""More than are reported and asked at once: a call that waits for a connection loses its deadline there."""
 _NO_TIMEOUTS = aiohttp.ClientTimeout(
     total=None, sock_connect=None, sock_read=None
 )  # ours cover all
