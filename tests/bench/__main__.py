@@ -6,17 +6,18 @@ import asyncio
 import os
 import sys
 
-from tests.bench import creates, reflector, simulator, store
+from tests.bench import creates, operator, passes, reflector, simulator, store
 from tests.support.control_plane import RealControlPlane
 
 
 def main() -> int:
     print(f"load average at the start: {os.getloadavg()[0]:.1f}")
-    met = [simulator.measure()]
-    with RealControlPlane(crds=()) as plane:
+    met = [simulator.measure(), passes.compare()]
+    with RealControlPlane() as plane:
         kubeconfig = plane.access.kubeconfig
         met.append(reflector.compare(kubeconfig, reflector.PODS))
         met.append(creates.compare(kubeconfig))
+        met.append(operator.compare(kubeconfig))
         for line in asyncio.run(store.measure(kubeconfig)):
             print(line)
     print("bench: every target met" if all(met) else "bench: a target was missed")

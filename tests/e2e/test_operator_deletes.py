@@ -31,7 +31,7 @@ async def test_a_pool_that_is_renamed_keeps_its_three_busy_runners_to_their_end(
         await fleet.create_pool("old", 6)
         await fleet.warm("old", 6)
         jobs = await fleet.busy("old", 3)
-        stage.kubectl("delete", "rpool", "old", "--wait=false")
+        await stage.kubectl("delete", "rpool", "old", "--wait=false")
         await fleet.create_pool("new", 6)
         await fleet.until(lambda: only_busy_left(fleet, "old", 3))
         await fleet.until(lambda: "old-" in draining(fleet, "old"))
@@ -58,7 +58,7 @@ async def test_no_way_of_deleting_a_pool_ends_a_job(
         await fleet.warm("mac", 4)
         jobs = await fleet.busy("mac", 2)
         await add_canary(fleet, pool)
-        stage.kubectl("delete", "rpool", "mac", f"--cascade={cascade}", "--wait=false")
+        await stage.kubectl("delete", "rpool", "mac", f"--cascade={cascade}", "--wait=false")
         await fleet.until(lambda: only_busy_left(fleet, "mac", 2))
         if cascade == "foreground":
             await eventually(lambda: is_canary_gone(fleet))  # the collector has done what it does

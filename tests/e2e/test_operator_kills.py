@@ -71,7 +71,7 @@ class Story:
         cascade = self._chance.choice(CASCADES)
         for _ in range(3):  # most likely some run when the pool goes; all must end by themselves
             self._hand_out(1)
-        self._stage.kubectl("delete", "rpool", old, f"--cascade={cascade}", "--wait=false")
+        await self._stage.kubectl("delete", "rpool", old, f"--cascade={cascade}", "--wait=false")
         await self._new_pool()
 
     async def _roll(self) -> None:

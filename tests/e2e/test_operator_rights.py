@@ -37,7 +37,7 @@ async def test_the_documented_rights_are_enough_and_the_logs_hold_no_token(
         await fleet.change_pool("mac", image="registry.test/runner:2", replicas=3)
         await fleet.desk.finish(jobs[0])
         await fleet.until(lambda: fleet.is_rolled("mac"))
-        stage.kubectl("delete", "rpool", "mac", "--timeout=60s")
+        await stage.kubectl("delete", "rpool", "mac", "--timeout=60s")
         await check_always(fleet)
         logs = stage.operators.logs()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -196,10 +196,24 @@ class Fleet:
 
     async def until(self, met: Callable[[], bool], within_s: float = CONVERGED_S) -> None:
 
-        async def probe() -> bool:
-            return met()
+        async def probe() -> str:
+            return "" if met() else self.describe()
 
-        await eventually(probe, within_s=within_s)
+        await eventually(probe, lambda unmet: not unmet, within_s=within_s)
+
+    def describe(self) -> str:
+        """Say in a line per pool what is there, for a wait that was in vain."""
+        pools = {*self.now.pools, *(pod.labels[POOL] for pod in self.now.pods.values())}
+        lines = []
+        for name in sorted(pools):
+            runners, pool = self.now.runners(name), self.now.pools.get(name)
+            counts = Counter(_state(pod) for pod in runners)
+            said = () if pool is None else pool.status.conditions
+            troubles = [f"{c.type}: {c.message}" for c in said if c.type != "Ready"]
+            wanted = "gone" if pool is None else f"wants {pool.spec.replicas}"
+            stale = 0 if pool is None else len(self.stale(name))
+            lines.append(f"{name} {wanted}, has {dict(counts)}, {stale} stale; {troubles}")
+        return "\n".join(lines) or "no pools"
 
 
 @asynccontextmanager
@@ -238,6 +252,16 @@ async def a_fleet(kubeconfig: Path, namespace: str) -> AsyncIterator[Fleet]:
                 continue
         await hosts_kube.close()
         await kube.close()
+
+
+def _state(pod: Pod) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "terminating"
+    if not is_alive(pod):
+        return "ended"
+    if is_busy(pod):
+        return "busy"
+    return "warm" if is_warm(pod) else "starting"
 
 
 async def _exists(kube: Kube, namespace: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -32,8 +33,10 @@ class Stage:
     operators: Operators
     dispatch: DispatchServer
 
-    def kubectl(self, *arguments: str) -> str:
-        return self.plane.kubectl("--namespace", self.fleet.namespace, *arguments)
+    async def kubectl(self, *arguments: str) -> str:
+        """Run it beside the loop: the hosts of this process must go on."""
+        here = ("--namespace", self.fleet.namespace)
+        return await asyncio.to_thread(self.plane.kubectl, *here, *arguments)
 
 
 @asynccontextmanager
@@ -48,6 +51,7 @@ async def operated(
     ):
         kubeconfig = who(namespace) if who else plane.access.kubeconfig
         with Operators(folder, kubeconfig, namespace, dispatch.url) as operators:
+            await operators.leader(fleet.kube)
             yield Stage(plane, fleet, operators, dispatch)
             assert operators.crashed() == []
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAMES = ("first", "second")
 LEASE_NAME = "remuda-controller"
-SHORT_LEASE = ("--lease-duration=3", "--renew-deadline=2", "--lease-retry=0.4")
+SHORT_LEASE = ("--lease-duration=2", "--renew-deadline=1", "--lease-retry=0.3")
 TAKEOVER_S = 30.0
 
 
@@ -76,6 +76,7 @@ class Operators:
         """Wait until one that runs leads, and return its name."""
 
         async def holder() -> str:
+            assert self.crashed() == [], self.logs()[-4000:]
             try:
                 lease = await kube.get(LEASE, LEASE_NAME, namespace=self._namespace)
             except NotFound:

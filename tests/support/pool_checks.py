@@ -94,7 +94,7 @@ def overreached(steps: tuple[Step, ...]) -> list[str]:
         pod = instant.step.object
         assert isinstance(pod, Pod)
         pool = pod.labels[POOL]
-        if pool not in instant.pools or not _is_retired(instant.pools[pool], before, instant.step):
+        if not _is_retired(instant.pools.get(pool), before, instant.step):
             continue
         counts = [
             (unavailable(spec, instant.runners(pool), hashes), spec) for spec in recent.pools(pool)
@@ -190,8 +190,10 @@ def _pod_steps(steps: tuple[Step, ...], recent: _Recent) -> Iterator[tuple[Insta
             before[pod.uid] = pod
 
 
-def _is_retired(pool: RunnerPool, before: Pod | None, step: Step) -> bool:
-    """Whether this step marked a stale runner, or deleted one that lived."""
+def _is_retired(pool: RunnerPool | None, before: Pod | None, step: Step) -> bool:
+    """Whether this step marked a stale runner, or deleted one that lived, in a pool that goes on."""
+    if pool is None or pool.metadata.deletion_timestamp is not None:
+        return False
     if before is None or not is_idle(before) or not is_stale(pool, before):
         return False
     return (MARK in step.object.labels and MARK not in before.labels) or _goes(step)
