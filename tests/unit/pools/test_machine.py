@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from remuda.model.runner import Phase
+from remuda.pools.decide.autoscale import Memory, Scale, autoscale
 from remuda.pools.decide.counts import is_stale
+from remuda.pools.decide.scaling import target
 from remuda.pools.guards import Guards
+from remuda.ports.dispatch import Signals
 from tests.unit.pools.builders import a_pool
 from tests.unit.pools.world import BROKEN, NODES, Outcome, World
 
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
 
 POOLS = ("mac", "mac-xl")
 TEMPLATES = ("one", "two", BROKEN)
+REPLICAS_MAX = 5
 ROUNDS_MAX = 400
 """More than any calm world of this size needs."""
 POOL = st.sampled_from(POOLS)
@@ -41,12 +51,38 @@ class Pools(RuleBasedStateMachine):
         for name in POOLS:
             self.world.put_pool(a_pool(name=name, template="one", replicas=2, roll_percent=34))
         self.world.list_everything()
+        self.memories: dict[str, Memory] = {}
+
+    @invariant()
+    def no_pool_is_larger_than_it_may_ever_be(self) -> None:
+        for name in POOLS:
+            alive = sum(r.is_alive for r in self.world.of(name))
+            assert alive <= REPLICAS_MAX, f"S3: {name} has {alive} runners"
 
     # --- people and the autoscaler ------------------------------------------------------------------------------------
 
-    @rule(name=POOL, replicas=st.integers(0, 5))
+    @rule(name=POOL, replicas=st.integers(0, REPLICAS_MAX))
     def scale(self, name: str, replicas: int) -> None:
         self._edit(name, replicas=replicas)
+
+    @rule(name=POOL, queued=st.none() | st.integers(0, 9))
+    def autoscale(self, name: str, queued: int | None) -> None:
+        """Let the autoscaler look at a pool. Without an answer about its demand it holds."""
+        pool = self.world.pools.get(name)
+        if pool is None or pool.deleting or queued is None:
+            return
+        busy = sum(r.is_alive and r.phase is Phase.BUSY for r in self.world.of(name))
+        signals = Signals(queued=queued, claimed=busy, occupied=busy)
+        step, self.memories[name] = autoscale(
+            pool.replicas,
+            target(signals, min_warm=1, max_replicas=REPLICAS_MAX),
+            self.memories.get(name, Memory()),
+            last_scale_down_at=None,
+            cooldown=timedelta(seconds=30),
+            now=self.world.now,
+        )
+        if isinstance(step, Scale):
+            self._edit(name, replicas=step.replicas)
 
     @rule(name=POOL, template=st.sampled_from(TEMPLATES))
     def change_the_template(self, name: str, template: str) -> None:
@@ -157,6 +193,7 @@ class Pools(RuleBasedStateMachine):
     @rule()
     def lead_anew(self) -> None:
         self.world.new_leader()
+        self.memories.clear()
 
     @precondition(lambda self: not self.world.operator.synced)
     @rule()
