@@ -64,7 +64,7 @@ class Operated:
         options = [f"--kubeconfig={self._plane.kubeconfig}", f"--listen=127.0.0.1:{port}"]
         short = ["--lease-duration=3", "--renew-deadline=2", "--lease-retry=0.5"]
         self.process = self._plane.processes.start(name, [*command, *options, *short])
-        ready = lambda: self.get("/readyz") == (200, "leader\n")  # noqa: E731 - said once
+        ready = lambda: self.get("/readyz") == (200, "leading\n")  # noqa: E731 - said once
         self._plane.processes.wait_until(name, ready, "leadership", timeout_s=WAIT_S)
 
     def end(self, how: int) -> int:

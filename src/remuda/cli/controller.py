@@ -279,4 +279,4 @@ def _kube(connection: Connection, stack: AsyncExitStack) -> KubeClient:
 def _ready(preflight: Preflight, operator: PoolOperator) -> Ready:
     if not preflight.done:
         return Ready(ok=False, says=str(preflight.obstacle or "starting"))
-    return Ready(ok=True, says="leader" if operator.is_leader else "standby")
+    return Ready(*operator.ready())
