@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from remuda.kube.runner_pod import Placement, PodSettings, runner_pod
 from remuda.kube.runner_pool import RunnerPool
@@ -35,6 +38,14 @@ def pod_of(pool: RunnerPool, placement: Placement = Placement()) -> Json:  # noq
 
 def with_template(template: object, **spec: Any) -> RunnerPool:  # noqa: ANN401 - JSON
     return a_runner_pool(**spec, template=template)
+
+
+def the_example() -> Json:
+    """Return the template that the page about runner Pods shows."""
+    page = Path(__file__).resolve().parents[2] / "docs/reference/runner-pods.md"
+    [example] = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    found: Json = yaml.safe_load(example)["spec"]["template"]
+    return found
 
 
 def container(pod: Json, name: str = "runner") -> Json:

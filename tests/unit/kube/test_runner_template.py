@@ -30,6 +30,7 @@ from tests.support.runner_pods import (
     container,
     env,
     pod_of,
+    the_example,
     with_template,
 )
 
@@ -206,6 +207,15 @@ def test_an_unrestricted_pool_may_ask_for_anything() -> None:
     spec = pod_of(with_template(template, **FREE))["spec"]
 
     assert spec["hostNetwork"] is True
+
+
+def test_the_example_of_the_docs_does_what_it_says() -> None:
+    pod = pod_of(with_template(the_example()))
+
+    assert pod["metadata"]["labels"]["team"] == "ios"
+    assert pod["spec"]["nodeSelector"] == {**OURS, "disk": "fast"}
+    assert pod["spec"]["tolerations"][-1]["value"] == "ios"
+    assert env(container(pod))["HTTPS_PROXY"] == "http://proxy.example:3128"
 
 
 def test_fields_that_we_do_not_know_are_kept() -> None:

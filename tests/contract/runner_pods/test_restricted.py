@@ -9,18 +9,13 @@ import pytest
 import pytest_asyncio
 
 from remuda.kube.runner_pod import Placement, runner_pod
-from tests.support.backends import RealBackend
 from tests.support.eventually import eventually
-from tests.support.raw import Answer, Raw
 from tests.support.restricted import ALLOWED, FORBIDDEN, Row
-from tests.support.runner_pods import DOCKER, KATA, SETTINGS, a_runner_pool
+from tests.support.runner_pods import DOCKER, KATA, SETTINGS, a_runner_pool, the_example
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from remuda.kube.runner_pool import RunnerPool
-    from tests.support.control_plane import RealControlPlane
-    from tests.support.raw import Json
+    from tests.support.raw import Answer, Json, Raw
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
@@ -59,12 +54,10 @@ class Cluster:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def cluster(real_control_plane: RealControlPlane) -> AsyncIterator[Cluster]:
-    wire = RealBackend(real_control_plane).wire()
-    made = Cluster(Raw(wire))
+async def cluster(real: Raw) -> Cluster:
+    made = Cluster(real)
     await made.prepare()
-    yield made
-    await wire.close()
+    return made
 
 
 def a_pod(row: Row) -> Json:
@@ -79,6 +72,8 @@ def a_pod(row: Row) -> Json:
         pytest.param({"os": "darwin"}, id="a macOS VM"),
         pytest.param({"os": "linux"}, id="a Linux VM"),
         pytest.param(KATA, id="a Kata Pod"),
+        pytest.param({"template": the_example()}, id="a VM with the template of the docs"),
+        pytest.param({**KATA, "template": the_example()}, id="a Kata Pod with it"),
     ],
 )
 async def test_runners_are_admitted_where_restricted_is_enforced(
