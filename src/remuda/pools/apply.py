@@ -29,6 +29,7 @@ from remuda.ports.kube import (
     Manifest,
     NotFound,
     Seen,
+    Throttled,
     Unavailable,
 )
 
@@ -75,7 +76,7 @@ class Applier:
         Make a runner: its ServiceAccount, then its Pod. With ``again``, an earlier try was not answered.
 
         What is there already is ours, from a try whose answer was lost. If the server says that there is no Pod, the
-        ServiceAccount goes again and the name is forgotten; if it says nothing, the name is kept to try again.
+        ServiceAccount goes again and the name is forgotten; if it says nothing, or "later", the name is kept for that.
         """
         account: ServiceAccount | None = None
         try:
@@ -88,7 +89,7 @@ class Applier:
             except AlreadyExists:
                 log.info("runner is there already", runner=name)
                 return None
-        except Unavailable:
+        except (Unavailable, Throttled):
             raise
         except KubeError:
             # A quota refuses what it has let in before: ask whether the earlier try did it.

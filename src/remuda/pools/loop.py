@@ -31,7 +31,15 @@ from remuda.pools.decide.actions import (
     UnmarkRunner,
 )
 from remuda.pools.turn import Refusal
-from remuda.ports.kube import Conflict, Invalid, KubeError, NotFound, Refused, Unavailable
+from remuda.ports.kube import (
+    Conflict,
+    Invalid,
+    KubeError,
+    NotFound,
+    Refused,
+    Throttled,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from remuda.kube.runner_pool import RunnerPool, RunnerPoolStatus
@@ -236,7 +244,7 @@ class PoolLoop:
             memory.unanswered[name] = creation
             try:
                 pod = await self._applier.create(pool, name, creation.pod, again=again)
-            except Unavailable:
+            except (Unavailable, Throttled):
                 raise  # the same name is tried again: if it is there, it is this one
             except (Invalid, Refused) as error:
                 del memory.unanswered[name]

@@ -107,7 +107,8 @@ class Sweeps:
     def _runners(self) -> list[Job]:
         now = self._reins.clock.now()
         named = {pod.labels.get(POOL, "") for pod in self._view.pods.all()}
-        gone = sorted(pool for pool in named if self._view.pool(pool) is None)
+        # One that names no pool is not ours to judge.
+        gone = sorted(pool for pool in named - {""} if self._view.pool(pool) is None)
         self._poolless_since = {pool: self._poolless_since.get(pool, now) for pool in gone}
         due = [pool for pool, since in self._poolless_since.items() if now - since >= self._grace]
         return [partial(self._remove_runners, pool) for pool in due]
@@ -116,11 +117,11 @@ class Sweeps:
         """Remove what is left of a pool: those that hold a job are awaited, as when it was deleted."""
         namespace = self._reins.settings.namespace
         try:
-            if pool:
-                await self._reins.kube.get(RUNNER_POOL, pool, namespace=namespace)
-                return  # our view is behind
+            await self._reins.kube.get(RUNNER_POOL, pool, namespace=namespace)
         except NotFound:
             pass
+        else:
+            return  # our view is behind
         reaps = [self._reap(runner) for runner in self._view.runners(pool) if _may_go(runner)]
         errors = await self._applier.all_of(reaps[: self._reins.settings.sweep_max])
         for error in errors:

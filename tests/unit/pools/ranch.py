@@ -45,6 +45,7 @@ SETTINGS = PoolSettings(
     namespace=SPACE, identity="op-1", pod=PodSettings(dispatch_url="http://dispatch.test")
 )
 ROOMY = {"cpu": "10000", "memory": "100Ti"}
+THROTTLED = b'{"kind":"Status","status":"Failure","reason":"TooManyRequests","code":429}'
 REFUSED = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"quota"}'
 
 
@@ -54,7 +55,7 @@ class Hurt:
 
     pattern: str
     how: str
-    """``lost``: applied, but the answer never comes. ``dropped``: never sent. ``refused``: 403."""
+    """``lost``: applied, but the answer never comes. ``dropped``: never sent. ``refused``: 403. ``throttled``: 429."""
     times: int = 1
 
 
@@ -81,6 +82,8 @@ class Tap:
             raise Unavailable("The call was lost", why="the wire is cut", fix="Mend it")
         if how == "refused":
             return Response(403, REFUSED)
+        if how == "throttled":
+            return Response(429, THROTTLED, retry_after_s=1.0)
         answer = await self._inner.send(request, timeout_s=timeout_s)
         if how == "lost":
             raise TimedOut("The answer was lost", why="the wire is cut", fix="Mend it")

@@ -84,6 +84,18 @@ async def test_a_creation_that_never_arrived_is_tried_again_under_its_name(ranch
 
 
 @scenario()
+async def test_a_server_that_says_later_is_asked_later_under_the_same_names(ranch: Ranch) -> None:
+    ranch.host()
+    ranch.tap.hurts.append(Hurt(CREATE_POD, "throttled", times=4))
+    await ranch.add_pool(replicas=4)
+    ranch.operator()
+    await ranch.warm(4)
+
+    assert ranch.tap.of("DELETE") == []
+    assert {a.name for a in await ranch.accounts()} == {p.name for p in await ranch.pods()}
+
+
+@scenario()
 async def test_a_refusal_of_a_second_try_is_not_believed_about_the_first(ranch: Ranch) -> None:
     ranch.host()
     ranch.tap.frozen = "/pods"
