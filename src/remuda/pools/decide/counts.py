@@ -64,7 +64,7 @@ def count(pool: Pool, runners: Iterable[Runner], now: datetime) -> Counts:
 
 def is_stale(pool: Pool, runner: Runner) -> bool:
     """Say whether a live runner is of another template than the pool's."""
-    return runner.is_alive and runner.template != pool.template
+    return runner.template != pool.template and runner.is_alive
 
 
 def is_leaving(pool: Pool, runner: Runner) -> bool:
@@ -73,12 +73,13 @@ def is_leaving(pool: Pool, runner: Runner) -> bool:
 
     A void mark counts until it is taken away: dispatch may have answered it before the target changed.
     """
-    return runner.is_idle and is_stale(pool, runner) and (runner.mark is not None or runner.drain)
+    asked = runner.mark is not None or runner.drain
+    return asked and runner.is_idle and is_stale(pool, runner)
 
 
 def can_serve(pool: Pool, runner: Runner) -> bool:
     """Say whether a runner could take a job now."""
-    if not runner.is_idle or runner.phase is not Phase.WARM or runner.drain:
+    if runner.phase is not Phase.WARM or runner.drain or not runner.is_alive:
         return False
     # Dispatch ignores a mark on a runner of the current template: it is a leftover of a roll that was taken back.
     return not is_leaving(pool, runner)

@@ -39,7 +39,7 @@ def off_nodes(runners: Iterable[Runner], draining_nodes: Collection[str]) -> tup
     return tuple(
         ReapRunner(runner, Cause.NODE_DRAIN, f"node {runner.node} takes no more work")
         for runner in runners
-        if runner.is_idle and runner.is_known and runner.node in draining_nodes
+        if runner.node in draining_nodes and runner.is_idle and runner.is_known
     )
 
 

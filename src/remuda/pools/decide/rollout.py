@@ -111,7 +111,7 @@ def _retire(
         (
             r
             for r in runners
-            if r.is_idle and r.is_known and is_stale(pool, r) and not is_leaving(pool, r)
+            if is_stale(pool, r) and r.is_idle and r.is_known and not is_leaving(pool, r)
         ),
         key=lambda r: (r.phase is Phase.WARM, r.created_at, r.name),
     )

@@ -36,7 +36,7 @@ def next_deadline(pool: Pool, runners: Iterable[Runner], now: datetime) -> timed
 
 
 def _is_timed(runner: Runner) -> bool:
-    return runner.is_idle and runner.is_known and runner.phase is Phase.STARTING
+    return runner.phase is Phase.STARTING and runner.is_alive and runner.is_known
 
 
 def _clock(runner: Runner) -> datetime:
