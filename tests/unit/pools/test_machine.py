@@ -139,6 +139,11 @@ class Pools(RuleBasedStateMachine):
             self.world.poll(name, job=True)
 
     @rule(data=st.data())
+    def hang(self, data: DataObject) -> None:
+        if name := self._pick(data, self.world.alive(Phase.WARM)):
+            self.world.hung.add(name)
+
+    @rule(data=st.data())
     def end(self, data: DataObject) -> None:
         """Let a job end, a start fail, a guest die."""
         if name := self._pick(data, self.world.alive()):
@@ -313,6 +318,12 @@ def roll_on_to_a_third_template(pools: Pools) -> None:
     pools.change_the_template("mac", "three")
 
 
+def hang_and_be_marked(pools: Pools) -> None:
+    pools.get_warm("mac")
+    pools.world.hung.update(pools.world.alive())
+    pools.change_the_template("mac", "two")
+
+
 def claim_between_look_and_delete(pools: Pools) -> None:
     pools.get_warm("mac")
     pools.scale("mac", 0)
@@ -348,6 +359,14 @@ def lead_with_an_empty_list(pools: Pools) -> None:
     pools.get_warm("mac")
     pools.lead_anew()
     pools.a_whole_pass("mac")
+
+
+def test_runners_that_hang_do_not_hold_a_roll_for_ever() -> None:
+    pools = Pools()
+    hang_and_be_marked(pools)
+    pools.teardown()
+
+    assert {r.template for r in pools.world.of("mac")} == {"two"}
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ class World:
         self.draining: set[str] = set()
         self.events: list[tuple[str, str, Runner | None]] = []
         self.pool_events: list[tuple[str, Pool | None]] = []
+        self.hung: set[str] = set()
+        """Guests that neither poll nor end any more."""
         self.nodes_readable = True
         self.operator = Operator()
         self.look_again: dict[str, timedelta | None] = {}
@@ -147,7 +149,7 @@ class World:
     def poll(self, name: str, *, job: bool) -> None:
         """Let a warm runner ask dispatch: 410 for a mark that holds, else the job, stamped on what was just read."""
         home, runner = self.runners[name]
-        if runner.phase is not Phase.WARM or runner.deleting_since is not None:
+        if runner.phase is not Phase.WARM or runner.deleting_since or name in self.hung:
             return
         pool = self.pools.get(home)
         if runner.drain or (
