@@ -26,7 +26,7 @@ _INTEGERS: Final = range(-(2**63), 2**63)
 _NONE: Final[Mapping[str, str]] = {}
 _OF_CONTAINER: Final = {"env": "name", "volumeMounts": "mountPath"}
 _OF_SPEC: Final = {"containers": "name", "initContainers": "name", "volumes": "name"}
-"""The lists whose entries have names, and what holds the name. Elsewhere the same word is only a key: a label ``env``."""
+"""Lists whose entries have names, and what holds the name. Elsewhere the same word is only a key: a label ``env``."""
 _WHOLE: Final = frozenset({"volumes", *_OF_CONTAINER})
 """Those whose entries are replaced whole: two kinds of volume, or a value and its source, do not go together."""
 

@@ -46,9 +46,12 @@ cannot tell whether it is root."""
 TOKEN_S: Final = 3600
 GRACE_S: Final = 30
 
-RESTRICTED: Final[Json] = {
+_OF_CONTAINERS: Final[Json] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
+}
+_OF_PODS: Final[Json] = {
+    # Said once, for the Pod: so a template changes the user of all its containers in one place.
     "runAsNonRoot": True,
     "runAsUser": RUNNER_ID,
     "runAsGroup": RUNNER_ID,
@@ -123,15 +126,13 @@ def is_kata(pool: RunnerPool) -> bool:
     return pool.spec.runtime_class_name is not UNSET
 
 
+def _is_restricted(pool: RunnerPool) -> bool:
+    return pool.spec.pod_security is PodSecurity.RESTRICTED
+
+
 def _common(pool: RunnerPool) -> Json:
     selector = {FLEET: pool.spec.fleet, "kubernetes.io/os": str(pool.spec.os)}
-    context: Json = {"fsGroup": RUNNER_ID}
-    if pool.spec.pod_security is PodSecurity.RESTRICTED:
-        context |= {
-            key: value
-            for key, value in RESTRICTED.items()
-            if key not in {"allowPrivilegeEscalation", "capabilities"}  # of containers only
-        }
+    context: Json = {"fsGroup": RUNNER_ID, **(_OF_PODS if _is_restricted(pool) else {})}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -152,8 +153,8 @@ def _runner(pool: RunnerPool, env: list[Json]) -> Json:
         "env": env,
         "resources": _same(_size(pool)),
     }
-    if pool.spec.pod_security is PodSecurity.RESTRICTED:
-        container["securityContext"] = RESTRICTED
+    if _is_restricted(pool):
+        container["securityContext"] = _OF_CONTAINERS
     return container
 
 
@@ -176,6 +177,9 @@ def _poller(pool: RunnerPool, settings: PodSettings) -> Json:
         {"name": "REMUDA_TOKEN_FILE", "value": f"{TOKEN_FOLDER}/token"},
         {"name": "REMUDA_MAILBOX", "value": MAILBOX},
     ]
+    context = {**_OF_CONTAINERS, "readOnlyRootFilesystem": True}
+    if not _is_restricted(pool):
+        context |= _OF_PODS  # whatever the pool's jobs may do, the poller needs none of it
     return {
         "name": POLLER,
         "image": settings.poller_image or pool.spec.image,
@@ -183,7 +187,7 @@ def _poller(pool: RunnerPool, settings: PodSettings) -> Json:
         "env": env,
         # As large as the runner: the larger of the two counts, so it costs nothing.
         "resources": _same(_size(pool)),
-        "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
+        "securityContext": context,
         "volumeMounts": [
             {**_mount(TOKEN_VOLUME, TOKEN_FOLDER), "readOnly": True},
             _mount(MAILBOX_VOLUME, MAILBOX),

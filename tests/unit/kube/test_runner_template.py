@@ -192,13 +192,15 @@ def test_a_key_that_is_named_like_a_list_is_only_a_key() -> None:
     assert words.items() < pod["spec"]["nodeSelector"].items()
 
 
-def test_the_user_may_be_another_within_the_standard() -> None:
+def test_the_user_of_all_containers_may_be_another_within_the_standard() -> None:
     context = {"runAsUser": 2000, "fsGroup": 2000}
 
-    spec = pod_of(with_template(of_spec(securityContext=context)))["spec"]
+    pod = pod_of(with_template(of_spec(securityContext=context), **KATA))
 
-    assert spec["securityContext"]["runAsUser"] == 2000
-    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    for name in ("poller", "runner"):
+        effective = {**pod["spec"]["securityContext"], **container(pod, name)["securityContext"]}
+        assert (effective["runAsUser"], effective["fsGroup"]) == (2000, 2000)
 
 
 def test_an_unrestricted_pool_may_ask_for_anything() -> None:
