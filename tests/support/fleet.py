@@ -173,7 +173,7 @@ class Fleet:
             self.desk.queue(pool, name, lasts_s)
         await self.until(lambda: all(name in self.desk.held for name in names))
         pods = {self.desk.held[name][0].name for name in names}
-        await self.until(lambda: all(is_busy(self.now.pods[pod]) for pod in pods))
+        await self.until(lambda: all(is_busy(p) for n, p in self.now.pods.items() if n in pods))
         return names
 
     def holder(self, job: str) -> str:

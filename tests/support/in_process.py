@@ -20,10 +20,11 @@ from remuda.ports.dispatch import Signals
 from tests.support.counting import CountingWire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from remuda.ports.dispatch import Stopped
+    from remuda.ports.dispatch import Dispatch, Stopped
+    from remuda.ports.wire import Wire
 
 POD_SETTINGS = PodSettings(dispatch_url="http://127.0.0.1:1")
 
@@ -39,15 +40,21 @@ class IdleDispatch:
 
 
 @asynccontextmanager
-async def an_operator(kubeconfig: Path, namespace: str) -> AsyncIterator[CountingWire]:
-    """Run one, alone on its Lease."""
+async def an_operator(
+    kubeconfig: Path,
+    namespace: str,
+    *,
+    dispatch: Dispatch | None = None,
+    meddle: Callable[[Wire], Wire] = lambda wire: wire,
+) -> AsyncIterator[CountingWire]:
+    """Run one, alone on its Lease. ``meddle`` may put something between it and the server."""
     clock, ids = SystemClock(), SystemIds()
-    wire = CountingWire(HttpWire(load(kubeconfig)))
+    wire = CountingWire(meddle(HttpWire(load(kubeconfig))))
     election = HttpWire(load(kubeconfig))
     operator = PoolOperator(
         KubeClient(wire),
         KubeClient(election),
-        IdleDispatch(),
+        dispatch or IdleDispatch(),
         PoolSettings(namespace=namespace, identity=f"bench-{ids.suffix()}", pod=POD_SETTINGS),
         clock=clock,
         ids=ids,
