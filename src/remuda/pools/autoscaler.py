@@ -227,9 +227,7 @@ class Autoscaler:
                 fresh = await self._kube.get(RUNNER_POOL, pool.name, namespace=pool.namespace)
             except NotFound:
                 return None
-        unchanged = (fresh.uid, fresh.metadata.generation) == (pool.uid, pool.metadata.generation)
-        same_drop = fresh.status.last_scale_down_at == pool.status.last_scale_down_at
-        if not unchanged or (part and not same_drop):
+        if (fresh.uid, fresh.metadata.generation) != (pool.uid, pool.metadata.generation):
             return None
         try:
             return await self._patch_once(pool, fresh.resource_version, changes, part)

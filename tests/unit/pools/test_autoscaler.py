@@ -35,7 +35,7 @@ from remuda.standalone.plane import ControlPlane
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from remuda.ports.wire import Request, Response, Wire
+    from remuda.ports.wire import Request, Response, Wire, WireStream
 
 COOLDOWN_S = 60
 
@@ -70,6 +70,9 @@ class CountedWire:
         self.writes: list[str] = []
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
         """By the end of a path: done once, before the next write to it."""
+        self.flowing = asyncio.Event()
+        """While it is not set, the view hears no news."""
+        self.flowing.set()
 
     async def send(self, request: Request, *, timeout_s: float) -> Response:
         if request.method != "GET":
@@ -81,8 +84,23 @@ class CountedWire:
     async def close(self) -> None:
         await self._inner.close()
 
-    def stream(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on as they are
-        return self._inner.stream(*args, **kwargs)
+    @asynccontextmanager
+    async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[WireStream]:  # noqa: ANN401 - passed on
+        async with self._inner.stream(*args, **kwargs) as stream:
+            yield _Stream(stream, self.flowing)
+
+
+class _Stream:
+    """A watch whose news can be held back."""
+
+    def __init__(self, inner: WireStream, flowing: asyncio.Event) -> None:
+        self._inner, self._flowing = inner, flowing
+        self.status = inner.status
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            await self._flowing.wait()
+            yield chunk
 
 
 @dataclass
@@ -429,6 +447,27 @@ def test_a_status_that_changes_at_the_same_moment_is_no_reason_to_give_way() -> 
                 await herd.clock.sleep(0.1)
             await herd.clock.sleep(1)  # not a tick later: at once
             assert await herd.replicas() == 9
+
+    run(story)
+
+
+def test_a_view_that_is_behind_makes_no_second_step_on_top_of_the_first() -> None:
+    async def story() -> None:
+        async with a_herd(scaled(replicas=10, scale_down_cooldown_seconds=0)) as herd:
+            herd.dispatch.of["mac"] = Signals(occupied=9)
+            await herd.clock.sleep(6)
+            herd.wire.flowing.clear()
+            herd.dispatch.of["mac"] = Signals(occupied=4)
+            await herd.clock.sleep(6)
+            noted = (await herd.pool("mac")).status.last_scale_down_at
+            assert await herd.replicas() == 5
+            herd.dispatch.of["mac"] = Signals()
+            await herd.clock.sleep(30)
+            assert await herd.replicas() == 5
+            assert (await herd.pool("mac")).status.last_scale_down_at == noted
+            herd.wire.flowing.set()
+            await herd.clock.sleep(6)
+            assert await herd.replicas() == 1
 
     run(story)
 
