@@ -69,6 +69,8 @@ class FakeDispatch:
         self.hides_withheld = False
         """The mistake of the field: demand that is withheld is not told at all."""
         self.is_down = False
+        self.lies_when_down = False
+        """A mistake to be seen: while it is away it says that nothing waits, instead of nothing."""
         self.reports: dict[str, Stopped] = {}
         self.bell = asyncio.Event()
         """Rung when there is something for the server to do."""
@@ -99,6 +101,8 @@ class FakeDispatch:
     # --- the operator's side ------------------------------------------------------------------------------------
 
     async def signals(self, pool: str) -> Signals:
+        if self.is_down and self.lies_when_down:
+            return Signals()
         self._be_up()
         served, now = self.serves.get(pool, pool), self._now()
         waiting = [job for job in self.queue if job.pool == served]
@@ -158,6 +162,8 @@ class FakeDispatch:
 
     def release(self, claim: Claim) -> None:
         """Give a job back that was not handed over. It waits no longer than those that came after it."""
+        if self.claims.get(claim.pod_uid) is not claim:
+            return  # another part of the server was faster
         assert claim.job.started_at is None, "a job that began is not given back"
         del self.claims[claim.pod_uid]
         self.queue.insert(0, claim.job)

@@ -26,18 +26,20 @@ if TYPE_CHECKING:
     from remuda.sim.world import World
 
 HOSTS = 5
+SILENCE = "silence"
 LAG_S = 240.0
 """How old a leader's view may be: a frozen watch until the next list, and a pause on top."""
 JOB_EVERY_S = 15.0
 RECOVER_S = 60.0
 DEAF_S = 90.0
-CONVERGE_S = 900.0
+CONVERGE_S = 600.0
 """The longest job, a roll of a pool one by one, a sweep after its grace, and a cooldown."""
-QUIET_S = 600.0
+QUIET_S = 300.0
 
 
 async def play(world: World, options: Options) -> None:
-    stage, seen = Stage(world, options.broken), Seen()
+    stage, seen = Stage(world, options.broken - {SILENCE}), Seen()
+    stage.dispatch.lies_when_down = SILENCE in options.broken
     static = FailStatic(seen)
     world.checkers.add(
         seen,
@@ -130,8 +132,8 @@ POOLS_STORM = Scenario(
         "fencing": "a leader that lost its lease goes on acting (S8)",
         "expectations": "what was written and is not seen yet is written again (S3)",
         "roll_cap": "a roll retires everybody at once (S4)",
+        SILENCE: "a dispatch that is away is taken for one with nothing to do (S9)",
         "drain_finalizer": "nothing holds a deleted pool while its runners are busy (V4)",
-        "void_marks": "a mark outlives the roll that it was made for (V8)",
     },
     until_s=1800.0,
     run=play,
