@@ -148,19 +148,21 @@ class World:
 
     def poll(self, name: str, *, job: bool) -> None:
         """Let a warm runner ask dispatch: 410 for a mark that holds, else the job, stamped on what was just read."""
-        home, runner = self.runners[name]
+        runner = self.runners[name][1]
         if runner.phase is not Phase.WARM or runner.deleting_since or name in self.hung:
             return
-        pool = self.pools.get(home)
-        if runner.drain or (
-            pool is not None
-            and is_stale(pool, runner)
-            and runner.mark is not None
-            and runner.mark.target == pool.template
-        ):
+        if self.tells_to_leave(name):
             self.end(name)
         elif job:
             self.change(name, replace(runner, phase=Phase.BUSY))
+
+    def tells_to_leave(self, name: str) -> bool:
+        """Say whether dispatch answers a runner's poll with 410."""
+        home, runner = self.runners[name]
+        pool = self.pools.get(home)
+        if runner.mark is None or pool is None:
+            return runner.drain
+        return is_stale(pool, runner) and runner.mark.target == pool.template
 
     def clean_up(self, name: str) -> None:
         """Let the host finish a deletion."""

@@ -68,11 +68,7 @@ def is_stale(pool: Pool, runner: Runner) -> bool:
 
 
 def is_leaving(pool: Pool, runner: Runner) -> bool:
-    """
-    Say whether an idle stale runner was asked to leave.
-
-    A void mark counts until it is taken away: dispatch may have answered it before the target changed.
-    """
+    """Say whether an idle stale runner was asked to leave."""
     asked = runner.mark is not None or runner.drain
     return asked and runner.is_idle and is_stale(pool, runner)
 
@@ -89,11 +85,14 @@ def is_unavailable(pool: Pool, runner: Runner) -> bool:
     """
     Say whether a live runner takes from the roll's budget.
 
-    A stale one that never became warm does not: replacing it costs nobody a warm runner, and if it did count, runners
-    of a broken template would hold the whole budget of the roll that mends them.
+    Any mark counts until it is taken away, a void one too: dispatch may have answered it before the target changed,
+    and the runner is on its way out. A stale one that never became warm does not count: replacing it costs nobody a
+    warm runner, and if it did, runners of a broken template would hold the whole budget of the roll that mends them.
     """
     if not runner.is_idle:
         return False
+    if runner.mark is not None:
+        return True
     if is_stale(pool, runner):
         return is_leaving(pool, runner)
     return not can_serve(pool, runner)

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 MARK_DEADLINE = timedelta(seconds=120)
 """A marked runner polls dispatch within seconds. One that does not by then is taken away directly."""
 
+VOID_SETTLE = timedelta(seconds=45)
+"""
+A runner polls at least every 30 s. One that was told to leave before its mark became void is gone by then; until then
+it counts as leaving, or two rolls' worth of runners could be away at once. Dispatch ignores a void mark from the start.
+"""
+
 RollAction = ReapRunner | MarkRunner | UnmarkRunner
 
 
@@ -46,7 +52,7 @@ def roll(
 ) -> Roll:
     """Decide the roll's next step for the runners that the earlier steps left."""
     on = guards or Guards()
-    voided = _void_marks(pool, runners) if on.void_marks else ()
+    voided = _void_marks(pool, runners, now) if on.void_marks else ()
     expired = _expired(pool, runners, now)
     unavailable = _unavailable(pool, runners)
     waiting_since = _waiting_since(pool, runners, unavailable, now)
@@ -63,8 +69,19 @@ def roll(
     )
 
 
-def _void_marks(pool: Pool, runners: Sequence[Runner]) -> tuple[UnmarkRunner, ...]:
-    return tuple(UnmarkRunner(r, why) for r in runners if (why := _void(pool, r)))
+def _void_marks(pool: Pool, runners: Sequence[Runner], now: datetime) -> tuple[UnmarkRunner, ...]:
+    return tuple(
+        UnmarkRunner(r, why)
+        for r in runners
+        if (why := _void(pool, r)) and ((due := _void_due(r)) is None or now >= due)
+    )
+
+
+def _void_due(runner: Runner) -> datetime | None:
+    """Return when a void mark may go; None: at once. A busy runner got a job, so it was not told to leave."""
+    if runner.mark is None or runner.phase is Phase.BUSY:
+        return None
+    return runner.mark.at + VOID_SETTLE
 
 
 def _void(pool: Pool, runner: Runner) -> str:
@@ -147,7 +164,7 @@ def _blame(pool: Pool, runners: Sequence[Runner]) -> str:
     if not waits:
         return f"{missing} of {pool.replicas} runners are missing"
     oldest = waits[0]
-    if is_leaving(pool, oldest):
+    if oldest.mark is not None or is_leaving(pool, oldest):
         return f"{oldest.name} was asked to leave and has not"
     if oldest.phase is Phase.WARM:
         return f"a person asked {oldest.name} to take no job, and it is still there"
@@ -160,7 +177,10 @@ def _blame(pool: Pool, runners: Sequence[Runner]) -> str:
 def _next_look(
     pool: Pool, runners: Sequence[Runner], waiting_since: datetime | None, now: datetime
 ) -> timedelta | None:
-    dues = [due for r in runners if (due := _mark_due(pool, r)) is not None and due > now]
+    marks = [r for r in runners if r.mark is not None]
+    dues = [due for r in marks if (due := _mark_due(pool, r)) is not None]
+    dues += [due for r in marks if _void(pool, r) and (due := _void_due(r)) is not None]
+    dues = [due for due in dues if due > now]
     if waiting_since is not None:
         dues.append(waiting_since + pool.progress_deadline)
     return min((due - now for due in dues), default=None)

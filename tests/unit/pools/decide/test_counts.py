@@ -45,8 +45,8 @@ if TYPE_CHECKING:
             id="a void mark counts until it is gone: dispatch may have answered it",
         ),
         pytest.param(
-            [warm("a"), warm("b"), warm("c", mark=Mark(OLD, ago(9)))], 0,
-            id="a leftover mark on a current runner takes nothing away",
+            [warm("a"), warm("b"), warm("c", mark=Mark(OLD, ago(9)))], 1,
+            id="so does a leftover mark on a current runner",
         ),
         pytest.param(
             [warm("a"), warm("b"), busy("c", template=OLD, mark=Mark(NEW, ago(9)))], 0,

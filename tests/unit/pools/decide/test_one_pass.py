@@ -146,7 +146,7 @@ def test_every_action_says_why() -> None:
         ended("a"),
         starting("b", bound_at=ago(999)),
         warm("c", node="bad"),
-        marked("d", target="x"),
+        marked("d", target="x", age_s=99),
         marked("e", age_s=999),
         warm("f", template=OLD),
         warm("g", template=OLD),

@@ -85,11 +85,14 @@ def test_who_is_retired(runners: list[Runner], expected: list[str]) -> None:
     ("runner", "expected"),
     [
         pytest.param(marked("a"), [], id="a mark for this target holds"),
-        pytest.param(marked("a", target="other"), ["unmark a"], id="a mark for another target is void"),
+        pytest.param(marked("a", target="other", age_s=45), ["unmark a"], id="a mark for another target is void"),
         pytest.param(
-            warm("a", mark=Mark("other", ago(5))), ["unmark a"], id="a roll that was taken back voids it"
+            marked("a", target="other", age_s=44), [], id="a void mark counts while its runner may be on its way out"
         ),
-        pytest.param(warm("a", mark=Mark(NEW, ago(5))), ["unmark a"], id="a current runner needs no mark"),
+        pytest.param(
+            warm("a", mark=Mark("other", ago(45))), ["unmark a"], id="a roll that was taken back voids it"
+        ),
+        pytest.param(warm("a", mark=Mark(NEW, ago(45))), ["unmark a"], id="a current runner needs no mark"),
         pytest.param(
             busy("a", template=OLD, mark=Mark(NEW, ago(5))), ["unmark a"], id="a job beats the mark"
         ),
@@ -231,6 +234,7 @@ def test_a_stuck_roll_goes_on_after_one_replacement_became_warm() -> None:
         pytest.param(rolling(ago(570)), [marked("n", age_s=110), *stale("a")], 10, id="the sooner one"),
         pytest.param(a_pool(replicas=2), [warm("n"), *stale("a")], 600, id="a wait that begins now"),
         pytest.param(rolling(ago(9999)), [starting("n"), *stale("a")], None, id="a stuck roll waits for events"),
+        pytest.param(a_pool(replicas=1), [warm("n", mark=Mark("x", ago(25)))], 20, id="a void mark that settles"),
         pytest.param(a_pool(replicas=1), [warm("n")], None, id="nothing to wait for"),
     ],
 )  # fmt: skip
