@@ -54,7 +54,7 @@ def allocate(asks: Iterable[Ask], room: Room) -> dict[str, int]:
         granted, room = _grant(missing, room)
         for ask, count in granted.items():
             got[ask.pool] += count
-    return dict(sorted(got.items()))
+    return got
 
 
 def _floor_top(ask: Ask) -> int:

@@ -73,10 +73,12 @@ def a_host(
     name: str = "host-1",
     *conditions: Condition,
     vms: str = "2",
+    fleet: str = "minis",
+    os: OperatingSystem = OperatingSystem.DARWIN,
     cordoned: bool = False,
     deleted_at: datetime | None = None,
 ) -> Node:
-    labels = {FLEET: "minis", "kubernetes.io/os": "darwin"}
+    labels = {FLEET: fleet, "kubernetes.io/os": os.value}
     return Node(
         metadata=ObjectMeta(name=name, labels=labels, deletion_timestamp=deleted_at),
         spec=NodeSpec(unschedulable=cordoned),

@@ -67,6 +67,10 @@ SIX_FLOORS = [ask(f"p{n}", 1, 1, 0, 1) for n in range(6)]
             id="D15: what no large runner fits into is given to small ones",
         ),
         pytest.param(
+            [ask("big", 5, 1, 0, 1), ask("small", 2, 3, 0, 3)], [5, 6], {"big": 1, "small": 3},
+            id="a tier that fits only with the large ones placed first is granted whole",
+        ),
+        pytest.param(
             [ask("a", 3, 0, 0, 4)], [8, 8], {"a": 4},
             id="on each host a whole number fits",
         ),

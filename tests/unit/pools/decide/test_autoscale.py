@@ -148,11 +148,13 @@ def test_gaps(after_s: int, expected: int) -> None:
 def test_a_longer_cooldown_is_not_filled_from_what_was_forgotten() -> None:
     pool = Days(10, cooldown_s=60)
     pool.ticks(10, 600)
-    pool.ticks(2, 60)
-    pool.cooldown = timedelta(seconds=600)
 
-    assert pool.replicas == 10
+    assert pool.ticks(2, 120) == 2
+    pool.cooldown = timedelta(seconds=600)
+    pool.last_down_at = NOW - timedelta(days=1)
+    pool.replicas = 10  # by a person; what was wanted until two minutes ago is not known any more
     assert pool.ticks(2, 535) == 10
+    assert pool.why == "demand is lower, but has not been watched for 600 s yet"
     assert pool.ticks(2, 10) == 2
 
 

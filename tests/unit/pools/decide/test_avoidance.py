@@ -70,6 +70,7 @@ FIVE = hosts("a", "b", "c", "d", "e")
         pytest.param(failed("a", 1, 2, 3) + ok("b", 9), "a", id="another starts after them"),
         pytest.param(failed("a", 1, 2, 3) + ok("b", 1), "a", id="another starts with the first of them"),
         pytest.param(failed("a", 1, 2) + ok("b", 2), "", id="two in a row are no proof"),
+        pytest.param(failed("a", 1, 2, 2) + ok("b", 2), "", id="one that is told twice counts once"),
         pytest.param(failed("a", 1, 2, 3) + ok("b", 0), "", id="what started before the first of them is no proof"),
         pytest.param(failed("a", 1, 2, 4) + ok("a", 3) + ok("b", 2), "", id="a success in between begins anew"),
         pytest.param(failed("a", 1, 2, 3) + ok("a", 4) + ok("b", 2), "", id="a success after them clears"),

@@ -20,6 +20,7 @@ from tests.unit.pools.decide.scaled import (
 )
 
 if TYPE_CHECKING:
+    from remuda.kube.core import Node
     from remuda.kube.runner_pool import RunnerPool
 
 BUSY = Signals(occupied=4, p95_concurrent_last_hour=4)
@@ -133,18 +134,18 @@ def test_what_fits_on_hosts_counts_and_not_the_sum() -> None:
 @pytest.mark.parametrize(
     ("other", "replicas"),
     [
-        pytest.param(a_pool("idle"), 4, id="a sibling takes its share"),
-        pytest.param(a_pool("idle", fleet="other"), 5, id="a pool of another fleet takes none"),
-        pytest.param(a_pool("idle", os=OperatingSystem.LINUX), 5, id="nor one of another system"),
-        pytest.param(a_pool("idle", deleted_at=NOW), 5, id="nor one that is being deleted"),
-        pytest.param(a_pool("idle", autoscaling=Autoscaling(enabled=False)), 5, id="nor one that is not scaled"),
-        pytest.param(a_pool("idle", autoscaling=Autoscaling(enabled=True)), 5, id="nor one without a maximum"),
-        pytest.param(a_kata_pool("idle"), 5, id="nor one of another unit"),
+        pytest.param(a_pool("two"), 4, id="a sibling takes its share"),
+        pytest.param(a_pool("two", fleet="other"), 5, id="a pool of another fleet takes none"),
+        pytest.param(a_pool("two", os=OperatingSystem.LINUX), 5, id="nor one of another system"),
+        pytest.param(a_pool("two", deleted_at=NOW), 5, id="nor one that is being deleted"),
+        pytest.param(a_pool("two", autoscaling=Autoscaling(enabled=False)), 5, id="nor one that is not scaled"),
+        pytest.param(a_pool("two", autoscaling=Autoscaling(enabled=True)), 5, id="nor one without a maximum"),
+        pytest.param(a_kata_pool("two"), 5, id="nor one of another unit"),
     ],
 )  # fmt: skip
 def test_who_is_a_sibling(other: RunnerPool, replicas: int) -> None:
     seen = replace(MACS, pools=(a_pool("mac"), other))
-    crowded = replace(seen, signals={"mac": BUSY, "idle": Signals(queued=2)})
+    crowded = replace(seen, signals={"mac": BUSY, "two": Signals(queued=2)})
 
     assert of("mac", crowded).replicas == replicas
 
@@ -179,14 +180,36 @@ def test_a_pool_that_is_not_there_is_left_alone() -> None:
     assert wanted("gone", MACS, NOW).replicas is None
 
 
-def test_hosts_of_other_fleets_and_systems_are_no_room() -> None:
-    others = (a_metal_host("metal-1", "640Gi"), a_host("host-9", vms="20"))
-    lone = replace(MACS, pools=(*MACS.pools, a_pool("else", fleet="other")), nodes=others)
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(a_host("host-9", vms="20", fleet="other"), id="a host of another fleet"),
+        pytest.param(a_host("host-9", vms="20", os=OperatingSystem.LINUX), id="one of another system"),
+        pytest.param(a_metal_host("host-9", "640Gi"), id="one that runs no VMs"),
+    ],
+)  # fmt: skip
+def test_which_hosts_are_no_room(other: Node) -> None:
+    assert of("mac", replace(MACS, nodes=(*HOSTS, other))).replicas == 4
+    assert of("mac", replace(MACS, nodes=(*HOSTS, a_host("host-9", vms="20")))).replicas == 5
+    none = of("mac", replace(MACS, nodes=(other,)))
+    assert none.why.endswith("no host of the fleet is healthy")
 
-    assert (of("mac", lone).replicas, of("idle", lone).replicas) == (5, 5)
-    assert of("mac", replace(lone, nodes=others[:1])).why.endswith(
-        "no host of the fleet is healthy"
+
+def test_vm_pools_and_kata_pools_of_one_fleet_do_not_share() -> None:
+    vms = a_pool("vm", fleet="metal", os=OperatingSystem.LINUX)
+    slots = a_host("vm-host", vms="4", fleet="metal", os=OperatingSystem.LINUX)
+    both = replace(
+        METAL,
+        pools=(*METAL.pools, vms),
+        signals={**METAL.signals, "vm": BUSY},
+        nodes=(*(METAL.nodes or ()), slots),
     )
+
+    assert {name: w.replicas for name, w in wanted_by_pool(both, NOW).items()} == {
+        "kata": 4,
+        "idle": 2,
+        "vm": 4,
+    }
 
 
 def test_a_schedule_in_force_moves_the_floor_and_a_bad_one_is_told() -> None:
