@@ -485,6 +485,27 @@ def test_any_template_is_refused_or_gives_a_runner(template: object, kind: Json)
     _is_a_runner(msgspec.json.decode(made.pod("mac-1", Placement(("a",), "b"))), kind)
 
 
+def _made(template: Json) -> Json | None:
+    try:
+        made = runner_template(with_template(template, **KATA), SETTINGS)
+    except TemplateRefused:
+        return None
+    pod: Json = msgspec.json.decode(made.pod("mac-1"))
+    assert pod["metadata"]["labels"].pop("remuda.dev/template") == made.hash
+    return {"hash": made.hash, "pod": pod}
+
+
+@settings(max_examples=200)
+@given(TEMPLATES, TEMPLATES)
+def test_two_templates_have_one_hash_if_and_only_if_they_make_one_pod(
+    one: Json, other: Json
+) -> None:
+    first, second = _made(one), _made(other)
+
+    if first is not None and second is not None:
+        assert (first["hash"] == second["hash"]) == (first["pod"] == second["pod"])
+
+
 def _is_a_runner(pod: Json, kind: Json) -> None:
     spec = pod["spec"]
     assert msgspec.convert(pod, Pod).name == spec["serviceAccountName"] == "mac-1"
