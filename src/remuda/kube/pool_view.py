@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def pool_of(pool: RunnerPool, template: str) -> Pool:
     """Return what a pool's object says about it. ``template`` is the hash of the Pods that it makes now."""
-    spec = pool.spec
+    spec, status = pool.spec, pool.status
     start_s = spec.provisioning.start_timeout_seconds
     return Pool(
         name=pool.name,
@@ -27,7 +27,8 @@ def pool_of(pool: RunnerPool, template: str) -> Pool:
         progress_deadline=timedelta(seconds=spec.rollout.progress_deadline_seconds),
         start_timeout=timedelta(seconds=start_s) if start_s > 0 else None,
         deleting=pool.metadata.deletion_timestamp is not None,
-        roll_waiting_since=pool.status.roll_waiting_since,
+        # It was written for the template beside it: for another one, the wait begins anew.
+        roll_waiting_since=status.roll_waiting_since if status.template_hash == template else None,
     )
 
 

@@ -34,14 +34,16 @@ def test_everything_that_a_decision_needs_is_read() -> None:
     body: dict[str, Any] = {
         "metadata": {"name": "p", "deletionTimestamp": NOON},
         "spec": {"image": "i", "fleet": "f", "labels": ["a"], "replicas": 7, "rollout": rollout},
-        "status": {"rollWaitingSince": NOON},
+        "status": {"rollWaitingSince": NOON, "templateHash": "h"},
     }
 
     pool = pool_of(msgspec.convert(body, RunnerPool), "h")
+    rolled_on = pool_of(msgspec.convert(body, RunnerPool), "i")
 
     assert (pool.replicas, pool.roll_percent, pool.paused, pool.deleting) == (7, 20, True, True)
     assert pool.progress_deadline == timedelta(minutes=1)
     assert pool.roll_waiting_since == datetime(2026, 11, 16, 12, tzinfo=UTC)
+    assert rolled_on.roll_waiting_since is None, "it waited for another template"
 
 
 @pytest.mark.parametrize(
