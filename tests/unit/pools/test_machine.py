@@ -96,11 +96,15 @@ class Pools(RuleBasedStateMachine):
         if pool is not None:
             self.world.put_pool(replace(pool, paused=paused))
 
-    @rule()
-    def delete_a_pool(self) -> None:
+    @precondition(lambda self: self.world.of("mac-xl"))
+    @rule(during_jobs=st.booleans())
+    def delete_a_pool(self, during_jobs: bool) -> None:  # noqa: FBT001 - a drawn value
         pool = self.world.pools.get("mac-xl")
-        if pool is not None:
-            self.world.put_pool(replace(pool, deleting=True))
+        if pool is None:
+            return
+        for runner in self.world.of("mac-xl") if during_jobs else ():
+            self.world.poll(runner.name, job=True)
+        self.world.put_pool(replace(pool, deleting=True))
 
     @rule(node=st.sampled_from(NODES))
     def cordon_or_uncordon(self, node: str) -> None:
@@ -359,6 +363,21 @@ def lead_with_an_empty_list(pools: Pools) -> None:
     pools.get_warm("mac")
     pools.lead_anew()
     pools.a_whole_pass("mac")
+
+
+def test_a_deleted_pool_is_held_by_its_jobs_and_by_nothing_else() -> None:
+    pools = Pools()
+    pools.get_warm("mac-xl")
+    pools.delete_a_pool(during_jobs=True)
+    for _ in range(3):
+        pools.catch_up()
+        pools.a_whole_pass("mac-xl")
+
+    held = pools.world.of("mac-xl")
+    assert [r.phase for r in held] == [Phase.BUSY] * 2
+    assert "mac-xl" in pools.world.pools
+    pools.teardown()
+    assert "mac-xl" not in pools.world.pools
 
 
 def test_runners_that_hang_do_not_hold_a_roll_for_ever() -> None:
