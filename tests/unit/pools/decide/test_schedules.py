@@ -141,6 +141,7 @@ def test_a_bad_schedule_is_told_and_left_out(cron: str, zone: str, told: str) ->
     assert told in fault
 
 
+@settings(deadline=None)
 @given(
     cron=st.lists(st.text("0123456789*/-,LW#?SUNJAFEB", min_size=1, max_size=8), min_size=5, max_size=5),
     zone=st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo", "Nowhere", "A" * 64, "Etc"]),
