@@ -60,7 +60,7 @@ class Hosts:
         self._judged: dict[str, str] = {}
         """Runners whose start was judged: their UIDs, by name, while their Pods are there."""
         self._known: dict[str, tuple[str, Condition]] = {}
-        """What we wrote onto Nodes, with the version that it was written over."""
+        """What was last written on Nodes, with the version that shows it or that it was written over."""
         self._avoidance: dict[str, Avoidance] = {}
         self._probes: dict[str, float] = {}
         self._view.pods.on_change(self._pod_changed)
@@ -126,6 +126,7 @@ class Hosts:
 
     async def _judge_all(self) -> None:
         self._outcomes = list(worth_keeping(self._outcomes))
+        self._known = {n: known for n, known in self._known.items() if self._view.node(n)}
         fleets = {pool.spec.fleet for pool in self._view.pools()}
         for gone in sorted(self._avoidance.keys() - fleets):
             del self._avoidance[gone]
@@ -150,12 +151,13 @@ class Hosts:
         return judged
 
     def _newest(self, node: Node) -> Node:
-        """Return the Node with what we wrote onto it, if it does not show that: not yet, or not any more."""
+        """Return the Node with what is known to be written on it, where it does not show that: not yet, or no more."""
         before, condition = self._known.get(node.name, ("", None))
-        if condition is None:
+        shown = starts_failing(node)
+        if shown is not None and node.resource_version != before:
+            self._known[node.name] = (node.resource_version, shown)
             return node
-        if node.resource_version != before and starts_failing(node) is not None:
-            del self._known[node.name]
+        if condition is None:
             return node
         others = tuple(c for c in node.status.conditions if c.type != condition.type)
         return replace(node, status=replace(node.status, conditions=(*others, condition)))

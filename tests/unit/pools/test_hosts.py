@@ -75,6 +75,9 @@ async def test_a_condition_that_is_wiped_off_is_written_again(ranch: Ranch) -> N
     await a_poisoned_barn(ranch)
     await ranch.warm(9, within_s=300)
     await ranch.later(15)
+    ranch.tasks[-1].cancel()
+    ranch.operator("op-2")  # it knows of no failed start but by the condition
+    await ranch.later(30)
     node = await ranch.kube.get(NODE, "mini-bad")
     kept: list[JsonValue] = [
         {"type": c.type, "status": c.status}

@@ -227,6 +227,34 @@ async def test_a_template_that_is_refused_makes_nobody_and_harms_nobody(ranch: R
 
 
 @scenario()
+async def test_a_template_that_becomes_bad_stops_the_roll(ranch: Ranch) -> None:
+    ranch.host(boot_s=20.0)
+    await ranch.add_pool(replicas=6)
+    ranch.operator()
+    await ranch.warm(6)
+    await ranch.edit("mac", image="registry.test/runner:2")
+    await ranch.later(5)
+    assert (await ranch.reasons()).count("RollMarked") == 1
+    await ranch.edit("mac", template={"spec": {"hostNetwork": True}})
+    await ranch.later(300)
+
+    assert (await ranch.reasons()).count("RollMarked") == 1
+    assert len([r for r in await ranch.runners() if r.phase is Phase.WARM]) >= 5
+
+
+@scenario()
+async def test_changing_counts_are_written_now_and_then_only(ranch: Ranch) -> None:
+    ranch.host(vms=64, boot_s=20.0, boot_spread=0.9)
+    await ranch.add_pool(replicas=60, provisioning={"maxConcurrent": 60})
+    ranch.operator()
+    await ranch.later(10)
+    ranch.tap.writes.clear()
+    await ranch.later(20)
+
+    assert 5 <= len(ranch.tap.of("runnerpools/mac/status")) <= 13
+
+
+@scenario()
 async def test_siblings_share_the_start_slots_of_their_fleet(ranch: Ranch) -> None:
     ranch.host(vms=12, boot_s=10.0)
     for name in ("a", "b", "c"):
