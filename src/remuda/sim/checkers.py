@@ -97,16 +97,18 @@ class Verdict:
     trace: Trace
     violations: list[Violation] = field(default_factory=list)
     checks: int = 0
+    enough: int = VIOLATIONS_MAX
+    """After how many the run ends."""
     on_enough: Callable[[], object] = lambda: None
     """Called when there is no point in going on."""
 
     def violated(self, invariant: str, what: str, event: str, at_s: float) -> None:
-        if len(self.violations) == VIOLATIONS_MAX:
+        if len(self.violations) == self.enough:
             return
         found = Violation(invariant, at_s, what, event, self.seed, self.replay)
         self.violations.append(found)
         self.trace.note(WORLD, "violation", "-", invariant, what)
-        if len(self.violations) == VIOLATIONS_MAX:
+        if len(self.violations) == self.enough:
             self.on_enough()
 
 
@@ -138,13 +140,18 @@ class Checkers:
                 self._verdict.violated(checker.invariant, wrong, str(change), change.at_s)
 
     async def settle(
-        self, liveness: Sequence[Liveness], *, within_s: float, quiet_s: float
+        self,
+        liveness: Sequence[Liveness],
+        *,
+        within_s: float,
+        quiet_s: float,
+        linger_s: float | None = None,
     ) -> None:
         """
         Demand, now that the faults have stopped, what liveness promises.
 
-        Within ``within_s`` everything is as it should be; for ``quiet_s`` after that it stays so, and no write but of
-        leases is even tried.
+        Within ``within_s`` everything is as it should be. After ``linger_s`` more (as long again, if it is not given)
+        it stays so for ``quiet_s``, and no write but of leases is even tried.
         """
         now = asyncio.get_running_loop().time
         started = now()
@@ -156,7 +163,8 @@ class Checkers:
         self._verdict.trace.note(
             WORLD, "converged", "-", "ok", f"{now() - started:.0f} s after the faults stopped"
         )
-        await asyncio.sleep(within_s)  # the last writes may still be under way
+        # The last writes may still be under way.
+        await asyncio.sleep(within_s if linger_s is None else linger_s)
         await self._stay_quiet(liveness, quiet_s)
 
     async def _stay_quiet(self, liveness: Sequence[Liveness], quiet_s: float) -> None:

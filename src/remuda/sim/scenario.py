@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from remuda.sim.checkers import Verdict
+from remuda.sim.checkers import VIOLATIONS_MAX, Verdict
 from remuda.sim.logs import captured
 from remuda.sim.loop import Limits, VirtualTimeLoop
 from remuda.sim.loop import run as run_on_virtual_time
@@ -36,6 +36,8 @@ class Options:
     """Faults at exact points, instead of chance."""
     faults: Faults | None = None
     """Other rates than the scenario's own."""
+    violations_max: int = VIOLATIONS_MAX
+    """After so many violations the run ends: one is enough where only the first counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,8 @@ def run_scenario(
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
         trace = Trace(loop.time, *sinks)
-        verdict = Verdict(seed, replay_command(scenario, seed, options), trace)
+        replay = replay_command(scenario, seed, options)
+        verdict = Verdict(seed, replay, trace, enough=options.violations_max)
         with captured(verdict, loop.time):
             async with World.open(verdict) as world:
                 world.script(options.scripted)

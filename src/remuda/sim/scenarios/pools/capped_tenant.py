@@ -9,7 +9,7 @@ from remuda.kube.runner_pool import Autoscaling
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
-from remuda.sim.scenarios.pools.ends import all_ends
+from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import Stage
 from remuda.sim.scenarios.pools.waiting import demand
@@ -38,7 +38,7 @@ async def play(world: World, options: Options) -> None:
     await _story(world, stage, seen)
     world.calm()
     ends = all_ends(seen, stage.dispatch)
-    await world.checkers.settle(ends, within_s=600.0, quiet_s=300.0)
+    await world.checkers.settle(ends, within_s=600.0, quiet_s=300.0, linger_s=LINGER_S)
 
 
 async def _story(world: World, stage: Stage, seen: Seen) -> None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from remuda.sim.fleet.dispatch import FakeDispatch
     from remuda.sim.scenarios.pools.seen import Seen
 
+LINGER_S = 180.0
+"""How long the last writes may take once all is as it should be: a sweep after its grace, and a status."""
+
 
 class AsAsked:
     """Every pool has exactly the runners that it asks for: warm, of its template, unmarked; and its status says so."""

@@ -11,7 +11,7 @@ from remuda.model.runner import Phase
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
-from remuda.sim.scenarios.pools.ends import all_ends
+from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import SPACE, Stage
 from remuda.sim.scenarios.pools.waiting import demand
@@ -53,7 +53,7 @@ async def play(world: World, options: Options) -> None:
     await _turnover(world, stage, seen, poison)
     world.calm()
     ends = all_ends(seen, stage.dispatch)
-    await world.checkers.settle(ends, within_s=400.0, quiet_s=300.0)
+    await world.checkers.settle(ends, within_s=400.0, quiet_s=300.0, linger_s=LINGER_S)
 
 
 async def _turnover(world: World, stage: Stage, seen: Seen, poison: HostDisk) -> None:

@@ -11,7 +11,7 @@ from remuda.ports.kube import Cascade
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, GoesLast, NoKill
-from remuda.sim.scenarios.pools.ends import all_ends
+from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import PERSON, SPACE, Stage
 from remuda.sim.scenarios.pools.waiting import demand
@@ -40,7 +40,7 @@ async def play(world: World, options: Options) -> None:
     await _rename(world, stage, seen, ("mac-2", "mac-3"), Cascade.FOREGROUND)
     world.calm()
     ends = all_ends(seen, stage.dispatch)
-    await world.checkers.settle(ends, within_s=240.0, quiet_s=300.0)
+    await world.checkers.settle(ends, within_s=240.0, quiet_s=300.0, linger_s=LINGER_S)
 
 
 async def _rename(

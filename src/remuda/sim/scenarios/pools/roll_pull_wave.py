@@ -10,7 +10,7 @@ from remuda.kube.runner_pool import Provisioning, Rollout
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill, OwnRetires, WarmThroughRoll
-from remuda.sim.scenarios.pools.ends import all_ends
+from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import DISPATCH, Stage, image
 from remuda.sim.scenarios.pools.waiting import demand
@@ -57,7 +57,7 @@ async def play(world: World, options: Options) -> None:
     await _story(world, stage, seen, through_roll)
     world.calm()
     ends = all_ends(seen, stage.dispatch)
-    await world.checkers.settle(ends, within_s=300.0, quiet_s=QUIET_S)
+    await world.checkers.settle(ends, within_s=300.0, quiet_s=QUIET_S, linger_s=LINGER_S)
 
 
 async def _story(world: World, stage: Stage, seen: Seen, through_roll: WarmThroughRoll) -> None:
@@ -89,7 +89,11 @@ async def _story(world: World, stage: Stage, seen: Seen, through_roll: WarmThrou
 
 
 async def _roll_back(world: World, stage: Stage, seen: Seen) -> None:
-    """Go back while runners are marked and dispatch is too slow to have sent them home: the marks must go."""
+    """
+    Go back while runners are marked and dispatch is too slow to have sent them home: the marks must go.
+
+    Not at once: a runner may have been told to leave just before, and counts as leaving for a while.
+    """
 
     def marked() -> int:
         return sum(runner.mark is not None for runner in seen.alive(POOL))
@@ -99,7 +103,7 @@ async def _roll_back(world: World, stage: Stage, seen: Seen) -> None:
     await stage.change(POOL, patch, "a roll that somebody thinks better of")
     await demand(world, "V8 converged", "two are marked", lambda: marked() > 1, within_s=30.0)
     await stage.change(POOL, MergePatch(image("registry.test/runner:2")), "back again")
-    await demand(world, "V8 converged", "the marks are gone", lambda: not marked(), within_s=30.0)
+    await demand(world, "V8 converged", "the marks are gone", lambda: not marked(), within_s=60.0)
     await asyncio.sleep(60.0)
 
 

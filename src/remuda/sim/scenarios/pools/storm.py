@@ -17,7 +17,7 @@ from remuda.sim.scenarios.pools.checks import (
     NoKill,
     OwnRetires,
 )
-from remuda.sim.scenarios.pools.ends import all_ends
+from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.people import QUEUES, Person, dispatch_fails, jobs_arrive
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import CONTROLLERS, DISPATCH, Stage
@@ -62,7 +62,7 @@ async def play(world: World, options: Options) -> None:
     await _rough_time(world, stage, person, static, options)
     world.calm()
     await world.checkers.settle(
-        all_ends(seen, stage.dispatch), within_s=CONVERGE_S, quiet_s=QUIET_S
+        all_ends(seen, stage.dispatch), within_s=CONVERGE_S, quiet_s=QUIET_S, linger_s=LINGER_S
     )
 
 

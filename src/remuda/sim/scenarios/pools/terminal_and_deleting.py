@@ -12,7 +12,7 @@ from remuda.model.runner import Phase
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
-from remuda.sim.scenarios.pools.ends import all_ends
+from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import CONTROLLERS, SPACE, Stage
 from remuda.sim.scenarios.pools.waiting import demand
@@ -40,7 +40,9 @@ async def play(world: World, options: Options) -> None:
     await stage.pool(POOL, replicas=REPLICAS)
     await _story(world, stage, seen)
     world.calm()
-    await world.checkers.settle(all_ends(seen, stage.dispatch), within_s=240.0, quiet_s=300.0)
+    await world.checkers.settle(
+        all_ends(seen, stage.dispatch), within_s=240.0, quiet_s=300.0, linger_s=LINGER_S
+    )
 
 
 async def _story(world: World, stage: Stage, seen: Seen) -> None:

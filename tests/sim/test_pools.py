@@ -1,0 +1,158 @@
+"""The real operator in the incidents that taught its rules, and in a storm; with each guard switched off, too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.sim.plan import ROUGH
+from remuda.sim.scenario import Options, Report, Scenario, run_scenario
+from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
+from remuda.sim.scenarios.pools.poison_node import POISON_NODE
+from remuda.sim.scenarios.pools.pool_renamed import POOL_RENAMED
+from remuda.sim.scenarios.pools.roll_pull_wave import ROLL_PULL_WAVE
+from remuda.sim.scenarios.pools.stage import CONTROLLERS
+from remuda.sim.scenarios.pools.storm import POOLS_STORM
+from remuda.sim.scenarios.pools.terminal_and_deleting import TERMINAL_AND_DELETING
+from remuda.sim.trace import TraceEvent, header
+
+GOLDEN = Path(__file__).parent / "golden"
+INCIDENTS = (
+    ROLL_PULL_WAVE,
+    POOL_RENAMED,
+    POISON_NODE,
+    CAPPED_TENANT,
+    TERMINAL_AND_DELETING,
+)
+STORM_S = 600.0
+
+
+def traced(
+    scenario: Scenario, seed: int, options: Options | None = None
+) -> tuple[Report, list[TraceEvent]]:
+    events: list[TraceEvent] = []
+    return run_scenario(scenario, seed, options, events.append), events
+
+
+def without(scenario: Scenario, guard: str, until_s: float | None = None) -> Options:
+    until_s = until_s or scenario.until_s
+    return Options(until_s=until_s, broken=frozenset({guard}), violations_max=1)
+
+
+# --- the incidents ---
+
+
+@pytest.mark.parametrize("scenario", INCIDENTS, ids=lambda scenario: scenario.name)
+def test_the_incident_does_not_happen_again(scenario: Scenario) -> None:
+    report, _ = traced(scenario, 1)
+
+    assert report.violations == ()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "guard", "invariant"),
+    [
+        (ROLL_PULL_WAVE, "roll_cap", "S4 warm through a roll"),
+        (ROLL_PULL_WAVE, "void_marks", "V8 converged"),
+        (POOL_RENAMED, "drain_finalizer", "V4 finalizers drain"),
+        (POISON_NODE, "avoidance", "V6 no starving"),
+        (CAPPED_TENANT, "hidden_demand", "V6 no starving"),
+        (TERMINAL_AND_DELETING, "deletion_first", "V4 finalizers drain"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Scenario) else str(value),
+)
+def test_the_incident_happens_again_without_its_guard(
+    scenario: Scenario, guard: str, invariant: str
+) -> None:
+    report, _ = traced(scenario, 1, without(scenario, guard))
+
+    assert [violation.invariant for violation in report.violations[:1]] == [invariant]
+
+
+@pytest.mark.parametrize(
+    "scenario", [POOL_RENAMED, TERMINAL_AND_DELETING], ids=lambda scenario: scenario.name
+)
+def test_the_incident_does_not_happen_on_a_bad_network_either(scenario: Scenario) -> None:
+    report, _ = traced(scenario, 2, Options(until_s=scenario.until_s, faults=ROUGH))
+
+    killed = [v for v in report.violations if v.invariant.startswith("S")]
+    assert killed == []
+    assert sum(report.faults.values()) > 50
+
+
+# --- the storm ---
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_every_invariant_holds_through_a_storm(seed: int) -> None:
+    report, _ = traced(POOLS_STORM, seed, Options(until_s=STORM_S))
+
+    assert report.violations == ()
+    assert sum(report.faults.values()) > 200
+    assert sum(report.disturbances.values()) > 5
+
+
+@pytest.mark.parametrize(
+    ("guard", "invariant", "seed", "until_s"),
+    [
+        ("preconditions", "S2 no kill", 13, 600.0),
+        ("fencing", "S8 fencing", 2, 300.0),
+        ("expectations", "S3 caps", 1, 60.0),
+        ("roll_cap", "S4 warm through a roll", 1, 300.0),
+        ("drain_finalizer", "V4 finalizers drain", 1, 600.0),
+        ("silence", "S9 fail static", 4, 600.0),
+    ],
+)
+def test_a_checker_notices_a_missing_guard_in_a_storm(
+    guard: str, invariant: str, seed: int, until_s: float
+) -> None:
+    report, _ = traced(POOLS_STORM, seed, without(POOLS_STORM, guard, until_s))
+
+    assert [violation.invariant for violation in report.violations[:1]] == [invariant]
+
+
+def test_every_guard_that_can_be_switched_off_is_tested() -> None:
+    assert {s.name: set(s.breaks) for s in (*INCIDENTS, POOLS_STORM)} == {
+        "roll-pull-wave": {"roll_cap", "void_marks"},
+        "pool-renamed": {"drain_finalizer"},
+        "poison-node": {"avoidance"},
+        "capped-tenant-livelock": {"hidden_demand"},
+        "terminal-and-deleting": {"deletion_first"},
+        "pools-storm": {
+            "preconditions",
+            "fencing",
+            "expectations",
+            "roll_cap",
+            "drain_finalizer",
+            "silence",
+        },
+    }
+
+
+def test_the_same_seed_gives_the_same_storm() -> None:
+    first, again = (traced(POOLS_STORM, 7, Options(until_s=60.0))[1] for _ in range(2))
+
+    assert len(first) > 500
+    assert [event.text() for event in first] == [event.text() for event in again]
+
+
+# --- golden ---
+
+
+def test_the_operator_does_what_it_did_when_someone_last_looked_at_it() -> None:
+    """Run with UPDATE_GOLDEN=1 to write the trace anew; then read the diff before you commit it."""
+    _, events = traced(POOL_RENAMED, 1)
+    head = header("pool-renamed", 1, "golden: the timeline, and what the operator wrote")
+    shown = [event.text() for event in events if event.notable or _writes(event)]
+    actual = "\n".join([head, *shown]) + "\n"
+    file = GOLDEN / "pool-renamed.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(actual, encoding="utf-8")
+
+    assert actual == file.read_text(encoding="utf-8")
+
+
+def _writes(event: TraceEvent) -> bool:
+    return event.actor in CONTROLLERS and event.verb in {"create", "patch", "delete"}
