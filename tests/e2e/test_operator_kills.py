@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.operated import Stage
 
 KILLS = 50
-LONGEST_REIGN_S = 1.5
+LONGEST_REIGN_S = 1.2
 SIZES = (8, 12, 16, 20)
 CASCADES = ("background", "foreground", "orphan")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.history import hashes_of, replay, unavailable
+from tests.support.history import MARK, hashes_of, is_alive, replay, unavailable
 from tests.support.operated import check_always, operated
 from tests.support.pool_checks import over_cap, overreached, retired
 
@@ -43,13 +43,18 @@ async def test_a_roll_that_is_taken_back_half_way_keeps_to_its_cap_both_ways(
         kept = {pod.uid for pod in fleet.runners(POOL)}
         changed = await fleet.change_pool(POOL, image=NEW)
         await fleet.until(lambda: len(fleet.stale(POOL)) <= 10)
+        fleet.desk.sends_home = False
+        await fleet.until(lambda: len(marked(fleet)) == 2)
+        in_doubt = marked(fleet)
         await fleet.change_pool(POOL, image=OLD)
+        fleet.desk.sends_home = True
         await fleet.until(lambda: fleet.is_rolled(POOL))
 
         assert await over_the_cap(fleet, int(changed.resource_version)) == []
         stayed = kept & {pod.uid for pod in fleet.runners(POOL)}
-        assert len(stayed) >= 8, "those that were current again stayed, marked or not"
-        assert not any("remuda.dev/drain-eligible" in p.labels for p in fleet.runners(POOL))
+        assert len(stayed) >= 8, "those that are current again stay"
+        assert in_doubt <= stayed, "and so do those that were marked"
+        assert marked(fleet) == set(), "a mark for what nobody wants any more is taken away"
         await check_always(fleet)
 
 
@@ -76,6 +81,11 @@ async def test_a_pool_that_is_scaled_during_its_roll_loses_stale_runners_first(
         assert [pod.name for pod, stale in gone if not stale] == []
         assert overreached(steps) == []
         await check_always(fleet)
+
+
+def marked(fleet: Fleet) -> set[str]:
+    """Return the live runners that carry a mark, by their UIDs."""
+    return {pod.uid for pod in fleet.runners(POOL) if MARK in pod.labels and is_alive(pod)}
 
 
 async def twenty(fleet: Fleet) -> None:

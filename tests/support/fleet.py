@@ -67,6 +67,8 @@ class JobDesk:
         self._waiting: dict[str, list[Job]] = defaultdict(list)
         self.held: dict[str, tuple[Pod, Job]] = {}
         """By the job's name: the runner that got it, as it was stamped."""
+        self.sends_home = True
+        """Whether marked runners are told to go. While they are not, their marks stay."""
 
     def queue(self, pool: str, name: str, lasts_s: float = UNTIL_TOLD_S) -> None:
         self._waiting[pool].append(Job(name, pool, lasts_s))
@@ -78,7 +80,7 @@ class JobDesk:
         self._waiting.clear()
 
     async def poll(self, pod: Pod) -> Told:
-        if MARK in pod.labels and await self._is_sent_home(pod):
+        if self.sends_home and MARK in pod.labels and await self._is_sent_home(pod):
             return Exit("it makes room for the roll")
         waiting = self._waiting[pod.labels[POOL]]
         if waiting and is_warm(pod):
