@@ -28,10 +28,12 @@ def test_the_list_names_each_scenario_what_it_checks_and_its_guards() -> None:
 
 
 def test_the_list_can_be_read_by_a_program() -> None:
-    (line,) = run_sim("--list", "-o", "json").output.splitlines()
+    lines = run_sim("--list", "-o", "json").output.splitlines()
 
-    assert json.loads(line)["name"] == "keep-n"
-    assert "relist" in json.loads(line)["breaks"]
+    breaks = {found["name"]: found["breaks"] for found in map(json.loads, lines)}
+    assert set(breaks) == set(SCENARIOS)
+    assert "relist" in breaks["keep-n"]
+    assert "roll_cap" in breaks["roll-pull-wave"]
 
 
 def test_a_good_run_shows_its_timeline_and_ends_with_0() -> None:
