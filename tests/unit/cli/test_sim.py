@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from remuda.cli.sim import Duration, sim
 from remuda.sim.scenario import Options, replay_command
+from remuda.sim.scenarios import SCENARIOS
 from remuda.sim.scenarios.keep_n.story import KEEP_N
 
 if TYPE_CHECKING:
