@@ -118,17 +118,21 @@ class PoolLoop:
 
     async def _settle(self, memory: _Memory) -> None:
         """Find out what became of writes that were not answered: to guess either way could do harm."""
-        for name, before in tuple(memory.doubts.items()):
-            try:
-                pod = await self._reins.kube.get(
-                    POD, name, namespace=self._reins.settings.namespace
-                )
-            except NotFound:
-                self._reins.expectations.reaped(before, self._reins.clock.now())
-            else:
-                if pod.resource_version != before.version:
-                    self._reins.expectations.wrote(before, runner_of(pod))
-            del memory.doubts[name]
+        jobs = [partial(self._find_out, memory, before) for before in memory.doubts.values()]
+        errors = await self._applier.all_of(jobs)
+        if errors:
+            raise errors[0]
+
+    async def _find_out(self, memory: _Memory, before: Runner) -> None:
+        namespace = self._reins.settings.namespace
+        try:
+            pod = await self._reins.kube.get(POD, before.name, namespace=namespace)
+        except NotFound:
+            self._reins.expectations.reaped(before, self._reins.clock.now())
+        else:
+            if pod.resource_version != before.version:
+                self._reins.expectations.wrote(before, runner_of(pod))
+        del memory.doubts[before.name]
 
     async def _prepare(self, pool: RunnerPool, memory: _Memory) -> bool:
         """
@@ -177,7 +181,7 @@ class PoolLoop:
     ) -> timedelta:
         """Say when to look again; raise what the queue should back off for."""
         for error in errors:
-            if not isinstance(error, Conflict | Invalid | Refused):
+            if not isinstance(error, Conflict):
                 raise error
         settings = self._reins.settings
         waits = [timedelta(seconds=settings.look_again_s), later, turn.decision.look_again_after]
@@ -239,8 +243,11 @@ class PoolLoop:
 
     def _create(self, pool: RunnerPool, creation: Creation, memory: _Memory) -> Job:
         async def create() -> None:
-            name = creation.placeholder.name
+            name, now = creation.placeholder.name, self._reins.clock.monotonic()
             again = name in memory.unanswered
+            if not again and memory.is_held_back(now):
+                self._reins.expectations.absent(pool.name, name)
+                return  # the server refused another one of this pass
             memory.unanswered[name] = creation
             try:
                 pod = await self._applier.create(pool, name, creation.pod, again=again)
@@ -248,8 +255,9 @@ class PoolLoop:
                 raise  # the same name is tried again: if it is there, it is this one
             except (Invalid, Refused) as error:
                 del memory.unanswered[name]
-                memory.refuse(str(error), self._reins.clock.monotonic(), self._reins.ids.fraction())
-                raise
+                memory.refuse(str(error), now, self._reins.ids.fraction())
+                log.warning("runner refused", pool=pool.name, runner=name, error=str(error))
+                return
             except KubeError:
                 del memory.unanswered[name]
                 raise
@@ -323,6 +331,9 @@ class _Memory:
             wait_s = Backoff(first_s=2.0, longest_s=60.0).wait_s(self._refusals, fraction)
             self.refused_until = now + wait_s
         self._refused = why
+
+    def is_held_back(self, now: float) -> bool:
+        return now < self.refused_until
 
     def accept(self) -> None:
         self._refused, self._refusals = "", 0

@@ -42,6 +42,8 @@ async def test_a_server_that_refuses_for_long_is_not_asked_all_the_time(ranch: R
     ranch.host()
     await ranch.add_pool(replicas=100, provisioning={"maxConcurrent": 100})
     ranch.operator()
+    await ranch.later(1)
+    assert len(ranch.tap.of(CREATE_POD)) <= 32, "those on their way, and then no more"
     await ranch.later(300)
     ranch.tap.writes.clear()
     await ranch.later(600)
