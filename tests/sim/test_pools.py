@@ -51,6 +51,13 @@ def test_the_incident_does_not_happen_again(scenario: Scenario) -> None:
     assert report.violations == ()
 
 
+def test_a_bad_image_does_not_make_the_host_suspect_that_alone_has_room() -> None:
+    """Both slots of one host failed to start the bad image, and no start elsewhere could clear that host."""
+    report, _ = traced(ROLL_PULL_WAVE, 3)
+
+    assert report.violations == ()
+
+
 @pytest.mark.parametrize(
     ("scenario", "guard", "invariant"),
     [

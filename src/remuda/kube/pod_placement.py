@@ -17,24 +17,33 @@ class Placement:
 
     avoid: tuple[str, ...] = ()
     prefer: str = ""
-    """A host to try; it wins over ``avoid``, for a runner that probes an avoided host."""
+    """A host to try; it wins over the others, for a runner that probes an avoided host."""
+    shun: tuple[str, ...] = ()
+    """Hosts to go to only if no other has room: they are suspected, not proven, to start nothing."""
 
 
 def placed(spec: Json, placement: Placement) -> Json:
     """Return the spec with the placement in it; what it shares with the given one is not changed."""
     avoid = sorted(set(placement.avoid) - {placement.prefer})
-    if not avoid and not placement.prefer:
+    shun = sorted(set(placement.shun) - {placement.prefer, *avoid})
+    if not avoid and not shun and not placement.prefer:
         return spec
     affinity = dict(spec.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})
     if avoid:
         # A field may be compared with one value only, so there is one expression for each host.
         node[REQUIRED] = _everywhere_but(node.get(REQUIRED), [_named("NotIn", n) for n in avoid])
+    for _ in range(2 if shun else 0):
+        # Twice: weights add up, and this must count for more than the image that a host holds.
+        node[PREFERRED] = _wishing(node, [_named("NotIn", name) for name in shun])
     if placement.prefer:
-        wish = {"weight": 100, "preference": {"matchFields": [_named("In", placement.prefer)]}}
-        node[PREFERRED] = [*(node.get(PREFERRED) or []), wish]
+        node[PREFERRED] = _wishing(node, [_named("In", placement.prefer)])
     affinity["nodeAffinity"] = node
     return {**spec, "affinity": affinity}
+
+
+def _wishing(node: Json, fields: list[Json]) -> list[Json]:
+    return [*(node.get(PREFERRED) or []), {"weight": 100, "preference": {"matchFields": fields}}]
 
 
 def _everywhere_but(required: Json | None, unwanted: list[Json]) -> Json:

@@ -105,14 +105,15 @@ class Hosts:
         known = self._avoidance.get(fleet)
         if known is None or not self._reins.settings.guards.avoidance:
             return Placement()
-        avoid = tuple(sorted(known.avoid | known.suspects))
+        # Suspects are only shunned: after a bad image they may be the only hosts with room.
+        avoid, shun = tuple(sorted(known.avoid)), tuple(sorted(known.suspects))
         now = self._reins.clock.monotonic()
         probe = known.probe
         if not probe or self._probes.get(probe, float("-inf")) + _PROBE_S > now:
-            return Placement(avoid)
+            return Placement(avoid, shun=shun)
         self._probes[probe] = now
         log.info("host probed", node=probe, fleet=fleet)
-        return Placement(avoid, probe)
+        return Placement(avoid, probe, shun)
 
     # --- Judging -----------------------------------------------------------------------------------------------------
 

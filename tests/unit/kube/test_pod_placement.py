@@ -66,6 +66,16 @@ def test_a_preferred_host_is_one_more_wish() -> None:
     assert terms_of(spec) == [ZONE]
 
 
+def test_a_shunned_host_is_left_to_those_who_find_no_other_room() -> None:
+    spec = placed(a_spec(ZONE, wishes=[WISH]), Placement(avoid=("c",), shun=("b", "a", "c")))
+
+    [first, *wishes] = spec["affinity"]["nodeAffinity"][PREFERRED]
+    assert first == WISH
+    assert [wish["preference"] for wish in wishes] == [{"matchFields": not_on("a", "b")}] * 2
+    assert sum(wish["weight"] for wish in wishes) > 100, "more than the image on a host"
+    assert terms_of(spec) == [{**ZONE, "matchFields": not_on("c")}]
+
+
 def test_a_runner_that_probes_a_host_may_go_there_though_others_avoid_it() -> None:
     spec = placed({}, Placement(avoid=("a", "b"), prefer="a"))
 
