@@ -37,7 +37,7 @@ async def test_a_pool_that_is_renamed_keeps_its_three_busy_runners_to_their_end(
         await fleet.until(lambda: "old-" in draining(fleet, "old"))
         await fleet.warm("new", 6)
         for left, job in zip((2, 1, 0), jobs, strict=True):
-            assert HOLDS in fleet.now.pools["old"].metadata.finalizers
+            assert is_held(fleet, "old")
             await fleet.desk.finish(job)
             await fleet.until(lambda n=left: len(fleet.runners("old")) == n)  # type: ignore[misc]
         await fleet.until(lambda: "old" not in fleet.now.pools)
@@ -64,7 +64,7 @@ async def test_no_way_of_deleting_a_pool_ends_a_job(
             await eventually(lambda: is_canary_gone(fleet))  # the collector has done what it does
         busy = {fleet.holder(job) for job in jobs}
         assert {pod.name for pod in fleet.runners("mac") if is_busy(pod)} == busy
-        assert HOLDS in fleet.now.pools["mac"].metadata.finalizers
+        assert is_held(fleet, "mac")
         for job in jobs:
             await fleet.desk.finish(job)
         await fleet.until(lambda: "mac" not in fleet.now.pools)
@@ -90,8 +90,14 @@ def only_busy_left(fleet: Fleet, pool: str, count: int) -> bool:
     return len(left) == count and all(map(is_busy, left))
 
 
+def is_held(fleet: Fleet, pool: str) -> bool:
+    found = fleet.now.pools.get(pool)
+    return found is not None and HOLDS in found.metadata.finalizers
+
+
 def draining(fleet: Fleet, pool: str) -> str:
     """Return what the pool says about whom it waits for."""
+    assert is_held(fleet, pool), "the pool went before its runners"
     conditions = fleet.now.pools[pool].status.conditions
     found = (c for c in conditions if c.type == "Draining" and c.status == "True")
     return "".join(c.message for c in found)

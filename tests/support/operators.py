@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 NAMES = ("first", "second")
 LEASE_NAME = "remuda-controller"
-SHORT_LEASE = ("--lease-duration=2", "--renew-deadline=1", "--lease-retry=0.3")
+IMPATIENT = (
+    "--lease-duration=2",
+    "--renew-deadline=1",
+    "--lease-retry=0.3",
+    "--sweep-interval=2",
+    "--orphan-grace=10",
+)
 TAKEOVER_S = 30.0
 
 
@@ -58,7 +64,7 @@ class Operators:
             f"--identity={name}",
             f"--listen=127.0.0.1:{free_port()}",
             f"--dispatch-url={self._dispatch}",
-            *SHORT_LEASE,
+            *IMPATIENT,
         ]
         self._running[name] = self._processes.start(name, [*command, *options])
         return name

@@ -144,6 +144,26 @@ class _Settings:
     help="How often the leader renews, and a standby looks.",
 )
 @click.option(
+    "--sweep-interval",
+    type=click.FloatRange(min=1.0),
+    envvar="REMUDA_SWEEP_INTERVAL",
+    show_envvar=True,
+    default=45.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look for ServiceAccounts without a Pod and runners without a pool.",
+)
+@click.option(
+    "--orphan-grace",
+    type=click.FloatRange(min=5.0),
+    envvar="REMUDA_ORPHAN_GRACE",
+    show_envvar=True,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long such an orphan is left alone before it is removed.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     envvar="REMUDA_LOG_FORMAT",
@@ -163,6 +183,8 @@ def controller(  # noqa: PLR0913 - one parameter per option is how click works
     lease_duration: int,
     renew_deadline: float,
     lease_retry: float,
+    sweep_interval: float,
+    orphan_grace: float,
     log_format: LogFormat | None,
 ) -> None:
     """
@@ -192,6 +214,8 @@ def controller(  # noqa: PLR0913 - one parameter per option is how click works
             lease_duration_s=lease_duration,
             renew_deadline_s=renew_deadline,
             election_retry_s=lease_retry,
+            sweep_s=sweep_interval,
+            orphan_grace_s=orphan_grace,
         )
         pools.election()  # refuses times that would let two lead at once
         settings = _Settings(
