@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.sim.plan import ROUGH
+from remuda.sim.plan import ROUGH, Fault, Scripted
 from remuda.sim.scenario import Options, Report, Scenario, run_scenario
 from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
 from remuda.sim.scenarios.pools.poison_node import POISON_NODE
@@ -87,6 +87,31 @@ def test_the_incident_does_not_happen_on_a_bad_network_either(scenario: Scenario
     killed = [v for v in report.violations if v.invariant.startswith("S")]
     assert killed == []
     assert sum(report.faults.values()) > 50
+
+
+# --- enumerated ---
+
+
+@pytest.mark.parametrize(
+    ("fault", "resource", "nth"),
+    [
+        (Fault.CRASH_UNACKNOWLEDGED, "serviceaccounts", 2),
+        (Fault.CRASH_UNACKNOWLEDGED, "pods", 3),
+        (Fault.CRASH_BEFORE, "pods", 9),
+        (Fault.UNACKNOWLEDGED, "pods", 4),
+        (Fault.HANG, "pods", 10),
+        (Fault.CRASH_UNACKNOWLEDGED, "runnerpools", 1),
+    ],
+)
+def test_the_leader_may_die_or_lose_an_answer_at_a_write(
+    fault: Fault, resource: str, nth: int
+) -> None:
+    script = Scripted(fault, nth, "ctl-a", "write", resource)
+
+    report, _ = traced(POOL_RENAMED, 1, Options(until_s=POOL_RENAMED.until_s, scripted=(script,)))
+
+    assert report.violations == ()
+    assert report.faults == {fault.value: 1}, "it did not strike"
 
 
 # --- the storm ---

@@ -32,8 +32,8 @@ LAG_S = 240.0
 JOB_EVERY_S = 15.0
 RECOVER_S = 60.0
 DEAF_S = 90.0
-CONVERGE_S = 600.0
-"""The longest job, a roll of a pool one by one, a sweep after its grace, and a cooldown."""
+CONVERGE_S = 1500.0
+"""The jobs that piled up during the last outage, a roll of a pool one by one, a sweep after its grace, a cooldown."""
 QUIET_S = 300.0
 
 
