@@ -79,13 +79,15 @@ def test_the_incident_happens_again_without_its_guard(
 
 
 @pytest.mark.parametrize(
-    "scenario", [POOL_RENAMED, TERMINAL_AND_DELETING], ids=lambda scenario: scenario.name
+    "scenario",
+    [ROLL_PULL_WAVE, POOL_RENAMED, TERMINAL_AND_DELETING],
+    ids=lambda scenario: scenario.name,
 )
-def test_the_incident_does_not_happen_on_a_bad_network_either(scenario: Scenario) -> None:
+def test_what_must_never_happen_does_not_on_a_bad_network_either(scenario: Scenario) -> None:
     report, _ = traced(scenario, 2, Options(until_s=scenario.until_s, faults=ROUGH))
 
-    killed = [v for v in report.violations if v.invariant.startswith("S")]
-    assert killed == []
+    # How long things take is another matter: the stories' bounds are for a network that works.
+    assert [v for v in report.violations if v.invariant.startswith("S")] == []
     assert sum(report.faults.values()) > 50
 
 

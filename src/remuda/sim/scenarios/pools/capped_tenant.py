@@ -60,6 +60,13 @@ async def _story(world: World, stage: Stage, seen: Seen) -> None:
         lambda: not dispatch.unfinished(),
         within_s=JOBS * 150.0,
     )
+    await demand(
+        world,
+        "V8 converged",
+        "the pool is at zero again",
+        lambda: seen.replicas(POOL) == 0,
+        within_s=600.0,
+    )
 
 
 CAPPED_TENANT = Scenario(
