@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from remuda.kube.runner_pool import RunnerPool
 
 
-def pool_of(pool: RunnerPool, template: str) -> Pool:
-    """Return what a pool's object says about it. ``template`` is the hash of the Pods that it makes now."""
+def pool_of(pool: RunnerPool, template: str, proven: str = "") -> Pool:
+    """
+    Return what a pool's object says about it. ``template`` is the hash of the Pods that it makes now.
+
+    ``proven`` is the hash of those that it could fall back on.
+    """
     spec, status = pool.spec, pool.status
     start_s = spec.provisioning.start_timeout_seconds
     return Pool(
@@ -22,6 +26,7 @@ def pool_of(pool: RunnerPool, template: str) -> Pool:
         fleet=spec.fleet,
         replicas=_replicas(pool),
         template=template,
+        proven=proven,
         roll_percent=spec.rollout.max_concurrent_percent,
         paused=spec.rollout.paused,
         progress_deadline=timedelta(seconds=spec.rollout.progress_deadline_seconds),

@@ -387,6 +387,29 @@ class RunnerPoolSpec(Section, frozen=True, kw_only=True):
     )
 
 
+PROVEN_CHARS_MAX = 64 * 1024
+"""A template that takes more is not remembered: a status is written often and watched by many."""
+
+
+class ProvenTemplate(Part, frozen=True, kw_only=True):
+    hash: Annotated[
+        str,
+        described("The hash of that template, as its runners carry it.", maxLength=63),
+    ]
+    image: Annotated[
+        str,
+        described("The image of that template, for people.", maxLength=512),
+    ]
+    spec: Annotated[
+        str,
+        described(
+            "What of the spec made the runners' Pods, as JSON. A text, because a template may hold nulls, and a merge"
+            " patch would take those for removals.",
+            maxLength=PROVEN_CHARS_MAX,
+        ),
+    ]
+
+
 class RunnerPoolStatus(Part, frozen=True, kw_only=True):
     """Counts are UNSET until the operator has written them once: a 0 is written, never skipped."""
 
@@ -436,6 +459,13 @@ class RunnerPoolStatus(Part, frozen=True, kw_only=True):
         datetime | None,
         described(
             "Since when the roll has waited for a replacement to become warm. Unset while it waits for none."
+        ),
+    ] = None
+    proven_template: Annotated[
+        ProvenTemplate | None,
+        described(
+            "The last template whose runners became warm. While a newer one is on trial, missing runners beyond the"
+            " roll's cap are made from it."
         ),
     ] = None
     last_scale_down_at: Annotated[

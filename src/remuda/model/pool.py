@@ -19,6 +19,11 @@ class Pool:
     """Runners wanted, busy ones included; never above the autoscaler's maximum."""
     template: str
     """The hash of the template that new runners are made from."""
+    proven: str = ""
+    """
+    The hash of the last template whose runners worked, if runners can still be made from it: what a roll falls back on.
+    Empty if there is none; the same as ``template`` once that one has worked.
+    """
     roll_percent: int = 5
     paused: bool = False
     progress_deadline: timedelta

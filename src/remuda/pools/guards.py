@@ -29,6 +29,8 @@ class Guards:
     """Only the leader writes, and no longer than its reign."""
     brake: bool = True
     """At most so many runners of a fleet start at once."""
+    fallback: bool = True
+    """While a template is on trial, missing runners beyond the roll's cap are made from the last one that worked."""
     avoidance: bool = True
     """Hosts on which nothing starts are avoided."""
 

@@ -112,6 +112,7 @@ class PoolLoop:
         if turn is None:
             return None
         self._say(turn)
+        self._say_fallback(turn, memory)
         errors = await self._carry_out(turn, memory)
         later = await self._status.write(turn.pool, turn.status)
         return self._next_look(turn, memory, errors, later)
@@ -303,6 +304,18 @@ class PoolLoop:
             warning = kind != "Draining"
             self._reins.events.record(RUNNER_POOL, turn.pool, spoken, message, warning=warning)
 
+    def _say_fallback(self, turn: Turn, memory: _Memory) -> None:
+        """Post one Event for each template that a pool falls back from."""
+        target = turn.status.template_hash
+        fell = [c for c in turn.creations if c.placeholder.template != target]
+        if fell and memory.fell_back_from != target:
+            memory.fell_back_from = target
+            text = (
+                f"Template {target} is on trial: beyond the roll's cap, runners are made from template"
+                f" {fell[0].placeholder.template}, the last that worked."
+            )
+            self._reins.events.record(RUNNER_POOL, turn.pool, "FellBack", text)
+
 
 class _Memory:
     """What is remembered of one pool between passes, and only within a reign."""
@@ -310,6 +323,8 @@ class _Memory:
     def __init__(self) -> None:
         self.held = ""
         """The UID of the pool that got our finalizer."""
+        self.fell_back_from = ""
+        """The template for which it was told that runners are made from another."""
         self.doubts: dict[str, Runner] = {}
         """Runners about which a write was not answered, as they were before."""
         self.unanswered: dict[str, Creation] = {}

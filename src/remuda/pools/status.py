@@ -18,6 +18,7 @@ from remuda.control.conditions import set_condition
 from remuda.kube.meta import Condition
 from remuda.kube.names import POOL, RUNNER
 from remuda.kube.patches import MergePatch
+from remuda.kube.proven import remembered
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.times import whole_seconds
 from remuda.ports.kube import Conflict, NotFound
@@ -70,6 +71,14 @@ def with_conditions(
 
 def with_roll_waiting(status: RunnerPoolStatus, since: datetime | None) -> RunnerPoolStatus:
     return replace(status, roll_waiting_since=None if since is None else whole_seconds(since))
+
+
+def with_proven(status: RunnerPoolStatus, pool: RunnerPool, template: str) -> RunnerPoolStatus:
+    """Return the status with the pool's template as the one that worked. Each is written once."""
+    known = status.proven_template
+    if known is not None and known.hash == template:
+        return status
+    return replace(status, proven_template=remembered(pool, template))
 
 
 def _observed(conditions: tuple[Condition, ...], wanted: Wanted, generation: int) -> int:

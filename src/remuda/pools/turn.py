@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from remuda.kube.pool_view import pool_of
+from remuda.kube.proven import as_proven
 from remuda.kube.runner_pod import TemplateRefused, runner_template
 from remuda.model.runner import Phase, Runner
 from remuda.pools.decide.actions import Cause, CreateRunner, MarkRunner, ReapRunner
@@ -20,14 +21,16 @@ from remuda.pools.decide.brake import Slots, slots
 from remuda.pools.decide.conditions import Wanted
 from remuda.pools.decide.conflicts import label_conflicts
 from remuda.pools.decide.one_pass import Surroundings, decide
-from remuda.pools.status import with_conditions, with_counts, with_roll_waiting
+from remuda.pools.status import with_conditions, with_counts, with_proven, with_roll_waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from remuda.control.cache import Key
     from remuda.kube.runner_pod import RunnerTemplate
     from remuda.kube.runner_pool import RunnerPool, RunnerPoolStatus
+    from remuda.model.pool import Pool
     from remuda.pools.decide.actions import Action
     from remuda.pools.decide.one_pass import Decision
     from remuda.pools.hosts import Hosts
@@ -74,6 +77,7 @@ class Turns:
         self._reins = reins
         self._hosts = hosts
         self._templates: dict[str, tuple[str, int, RunnerTemplate | TemplateRefused]] = {}
+        self._proven: dict[str, tuple[tuple[str, int, str], RunnerTemplate | None]] = {}
         self._conflicts: dict[str, str] | None = None
         reins.view.runner_pools.on_change(self._pools_changed)
 
@@ -89,6 +93,27 @@ class Turns:
         self._templates[pool.name] = (pool.uid, pool.metadata.generation, known)
         return known
 
+    def proven(self, pool: RunnerPool, current: str) -> RunnerTemplate | None:
+        """Return what worked before, if runners can still be made from it and it is not what is on trial itself."""
+        remembered = pool.status.proven_template
+        if remembered is None:
+            return None
+        holds_for = (pool.uid, pool.metadata.generation, remembered.hash)
+        known_for, known = self._proven.get(pool.name, (None, None))
+        if known_for != holds_for:
+            known = self._rendered(as_proven(pool))
+            self._proven[pool.name] = (holds_for, known)
+        # The operator's own settings are part of a Pod. If they alone changed, there is nothing else to fall back on.
+        if known is not None and known.hash == current != remembered.hash:
+            return None
+        return known
+
+    def _rendered(self, pool: RunnerPool | None) -> RunnerTemplate | None:
+        try:
+            return None if pool is None else runner_template(pool, self._reins.settings.pod)
+        except TemplateRefused:
+            return None
+
     def take(self, pool: RunnerPool, refusal: Refusal | None = None) -> Turn:
         """Look at a pool, decide, and reserve the names of the runners to make."""
         now = self._reins.clock.now()
@@ -97,14 +122,18 @@ class Turns:
         digest = (
             pool.status.template_hash if isinstance(template, TemplateRefused) else template.hash
         )
-        decision = self._decide(pool, digest, now)
+        proven = self.proven(pool, digest)
+        decision = self._decide(pool_of(pool, digest, proven.hash if proven else ""), now)
         wanted = tuple(a for a in decision.actions if isinstance(a, CreateRunner))
         trouble = _trouble(bad, refusal if wanted else None)
         creations: tuple[Creation, ...] = ()
         if not isinstance(template, TemplateRefused):
             made = refusal.tries if refusal else len(wanted)
-            creations = self._reserve(pool, template, wanted[:made], now)
+            known = {t.hash: t for t in (proven, template) if t is not None}
+            creations = self._reserve(pool, known, wanted[:made], now)
         status = replace(with_counts(pool.status, pool, decision.counts), template_hash=digest)
+        if decision.worked and not bad:
+            status = with_proven(status, pool, digest)
         status = with_roll_waiting(status, decision.roll_waiting_since)
         said = _with_trouble(decision.conditions, trouble)
         status = with_conditions(status, said, now, pool.metadata.generation)
@@ -113,18 +142,19 @@ class Turns:
 
     def forget(self, pool: str) -> None:
         self._templates.pop(pool, None)
+        self._proven.pop(pool, None)
 
-    def _decide(self, pool: RunnerPool, digest: str, now: datetime) -> Decision:
+    def _decide(self, pool: Pool, now: datetime) -> Decision:
         view, guards = self._reins.view, self._reins.settings.guards
         runners = view.runners(pool.name)
         if guards.expectations:
             runners = self._reins.expectations.seen(pool.name, runners)
         around = Surroundings(
-            slots=self._slots(pool.spec.fleet),
+            slots=self._slots(pool.fleet),
             draining_nodes=view.draining(runners),
             pool_conflict=self._conflict(pool.name),
         )
-        return decide(pool_of(pool, digest), runners, around, now, guards=guards)
+        return decide(pool, runners, around, now, guards=guards)
 
     def _slots(self, fleet: str) -> Slots:
         if not self._reins.settings.guards.brake:
@@ -149,7 +179,7 @@ class Turns:
     def _reserve(
         self,
         pool: RunnerPool,
-        template: RunnerTemplate,
+        templates: Mapping[str, RunnerTemplate],
         wanted: tuple[CreateRunner, ...],
         now: datetime,
     ) -> tuple[Creation, ...]:
@@ -157,6 +187,7 @@ class Turns:
         for create in wanted:
             name = f"{pool.name}-{self._reins.ids.suffix(_SUFFIX_CHARS)}"
             placement = self._hosts.placement(pool.spec.fleet)
+            template = templates[create.template]
             placeholder = Runner(
                 name=name,
                 uid="",

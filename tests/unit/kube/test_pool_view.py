@@ -38,12 +38,13 @@ def test_everything_that_a_decision_needs_is_read() -> None:
     }
 
     pool = pool_of(msgspec.convert(body, RunnerPool), "h")
-    rolled_on = pool_of(msgspec.convert(body, RunnerPool), "i")
+    rolled_on = pool_of(msgspec.convert(body, RunnerPool), "i", "h")
 
     assert (pool.replicas, pool.roll_percent, pool.paused, pool.deleting) == (7, 20, True, True)
     assert pool.progress_deadline == timedelta(minutes=1)
     assert pool.roll_waiting_since == datetime(2026, 11, 16, 12, tzinfo=UTC)
     assert rolled_on.roll_waiting_since is None, "it waited for another template"
+    assert (pool.proven, rolled_on.proven) == ("", "h")
 
 
 @pytest.mark.parametrize(

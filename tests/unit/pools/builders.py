@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         name: str
         replicas: int
         template: str
+        proven: str
         roll_percent: int
         paused: bool
         progress_deadline: timedelta

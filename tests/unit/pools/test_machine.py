@@ -353,6 +353,17 @@ def look_twice_before_any_event(pools: Pools) -> None:
     pools.a_whole_pass("mac")
 
 
+def lose_many_to_jobs_on_a_broken_template(pools: Pools) -> None:
+    pools.scale("mac", 5)
+    for _ in range(3):
+        pools.get_warm("mac")
+    pools.change_the_template("mac", BROKEN)
+    for name in pools.world.alive(Phase.WARM):
+        pools.world.end(name)
+    pools.catch_up()
+    pools.a_whole_pass("mac")
+
+
 def want_many_at_once(pools: Pools) -> None:
     pools.scale("mac", 5)
     pools.catch_up()
@@ -397,6 +408,7 @@ def test_runners_that_hang_do_not_hold_a_roll_for_ever() -> None:
         pytest.param(claim_between_look_and_delete, "preconditions", "S2", id="a blind delete"),
         pytest.param(end_and_wait_for_the_host, "deletion_first", "V4", id="reaping it again"),
         pytest.param(look_twice_before_any_event, "expectations", "S3|A12", id="a lagging cache"),
+        pytest.param(lose_many_to_jobs_on_a_broken_template, "fallback", "S5", id="no fallback"),
         pytest.param(want_many_at_once, "brake", "A12", id="no brake"),
         pytest.param(lead_with_an_empty_list, "sync", "S3", id="deciding before the first list"),
     ],

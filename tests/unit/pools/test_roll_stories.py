@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.model.runner import Phase
+from remuda.pools.decide.actions import CreateRunner, ReapRunner
 from remuda.pools.decide.counts import count, is_stale
 from remuda.pools.decide.one_pass import decide
 from remuda.pools.guards import Guards
@@ -57,13 +59,30 @@ class Story:
             pool = replace(pool, template=template, roll_waiting_since=None)
         self.world.put_pool(pool if replicas is None else replace(pool, replicas=replicas))
 
-    def step(self, lag: int = 3, boots: float = 1.0) -> None:
-        """Let ten seconds pass for everybody. The operator sees all but the last few events."""
+    def of(self, template: str = "", *phases: Phase) -> set[str]:
+        """Return who lives, of one template and in these phases."""
+        names = self.world.alive(*phases)
+        return {n for n in names if template in {"", self.world.runners[n][1].template}}
+
+    def turn_over(self, number: int) -> None:
+        """Let the jobs end that run, and others begin."""
+        for name in self.world.alive(Phase.BUSY):
+            self.world.end(name)
+        warm = self.world.alive(Phase.WARM)
+        for name in self.random.sample(warm, min(number, len(warm))):
+            self.world.poll(name, job=True)
+
+    def step(self, lag: int = 3, boots: float = 1.0) -> list[str]:
+        """
+        Let ten seconds pass for everybody. The operator sees all but the last few events.
+
+        Returns what it decides about runners, in words.
+        """
         world = self.world
         world.now += timedelta(seconds=10)
         world.deliver(max(0, len(world.events) - self.random.randint(0, lag)))
         world.deliver_pools()
-        world.think(NAME)
+        actions = world.think(NAME)
         while NAME in world.operator.intents:
             world.act(NAME, Outcome.ANSWERED)
         self._leave()
@@ -73,6 +92,8 @@ class Story:
             world.bind(name, self.random.choice(NODES))
             if self.random.random() < boots:
                 world.boot(name)
+        creates = [f"create {a.template}" for a in actions if isinstance(a, CreateRunner)]
+        return [*creates, *(str(a.cause) for a in actions if isinstance(a, ReapRunner))]
 
     def _leave(self) -> None:
         world = self.world
@@ -190,11 +211,99 @@ def test_scaling_down_during_a_roll_takes_the_stale_and_keeps_the_new() -> None:
 def test_scaling_up_during_a_roll_makes_only_new_ones_and_pauses_it() -> None:
     story = Story()
     story.edit(template="two")
-    story.step()
+    while not story.of("two", Phase.WARM):
+        story.step(lag=0)
+    old = story.of("one")
     story.edit(replicas=REPLICAS + 10)
     for _ in range(10):
         story.step(lag=0, boots=0)
 
-    assert story.counts().stale == REPLICAS - CAP  # what is asked for and not warm fills the cap
+    assert story.of("one") <= old
+    assert len(story.of("one")) >= len(old) - CAP  # what is asked for and not warm fills the cap
     roll(story)
     assert story.counts().warm == REPLICAS + 10
+
+
+# --- a template on trial, while jobs turn runners over ----------------------------------------------------------------
+
+
+def work(story: Story, steps: int) -> None:
+    """Let two jobs begin with each step, and end with the next."""
+    for _ in range(steps):
+        story.turn_over(2)
+        story.step()
+    story.turn_over(0)
+
+
+def test_jobs_do_not_spread_a_broken_template() -> None:
+    story = Story()
+    story.edit(template=BROKEN)
+
+    for _ in range(200):
+        story.turn_over(2)
+        story.step()
+        assert len(story.of(BROKEN)) <= CAP
+        # Two ended just now, and two more when the operator did not look yet.
+        assert len(story.of("one")) >= REPLICAS - CAP - 4
+
+
+def test_without_the_fallback_jobs_spread_it() -> None:
+    story = Story(guards=Guards.without("fallback"))
+    story.edit(template=BROKEN)
+
+    with pytest.raises(AssertionError, match="S5"):
+        work(story, steps=20)
+
+
+def test_with_a_broken_template_a_pool_without_jobs_only_tries_again() -> None:
+    story = Story()
+    story.edit(template=BROKEN)
+    work(story, steps=100)
+    for _ in range(30):
+        story.step()
+    good = story.of("one", Phase.WARM)
+
+    tries: Counter[str] = Counter()
+    for _ in range(300):
+        tries.update(story.step(lag=0))
+        assert len(story.of(BROKEN)) <= CAP
+
+    assert story.of("one", Phase.WARM) == good, "nobody who works is removed and made again"
+    assert len(good) == REPLICAS - CAP
+    assert set(tries) == {"start_timeout", f"create {BROKEN}"}
+    # 3000 s, a start deadline of 300 s: about ten tries each.
+    assert tries["start_timeout"] <= 11 * CAP
+
+
+def test_a_mended_template_takes_the_whole_pool_after_all() -> None:
+    story = Story()
+    story.edit(template=BROKEN)
+    work(story, steps=100)
+    story.edit(template="two")
+
+    roll(story)
+    story.step(lag=0)
+
+    assert story.of("two") == story.of()
+    assert story.world.pools[NAME].proven == "two"
+
+
+def test_a_pool_that_grows_on_a_broken_template_grows_by_what_worked() -> None:
+    story = Story()
+    story.edit(template=BROKEN)
+    for _ in range(10):
+        story.step()
+    story.edit(replicas=REPLICAS + 10)
+    for _ in range(60):
+        story.step()
+
+    assert len(story.of(BROKEN)) <= 3  # the cap of 30
+    assert len(story.of("one", Phase.WARM)) >= REPLICAS + 10 - 3
+
+
+def test_a_roll_that_works_is_not_held_up_by_jobs() -> None:
+    story = Story()
+    story.edit(template="two")
+    work(story, steps=40)
+
+    assert story.of("two") == story.of()

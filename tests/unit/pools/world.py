@@ -31,9 +31,8 @@ from remuda.pools.expectations import Expectations
 from tests.unit.pools.builders import NOW
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from remuda.model.pool import Pool
+    from remuda.pools.decide.one_pass import Decision
     from remuda.pools.guards import Guards
 
 STARTS_MAX = 3
@@ -217,7 +216,7 @@ class World:
         decision = decide(pool, view, self._surroundings(), self.now, guards=self.guards)
         self.look_again[name] = decision.look_again_after
         self._check_decision(decision.actions)
-        self._write_status(pool, decision.roll_waiting_since)
+        self._write_status(pool, decision)
         if decision.actions:
             intent = Intent(pool, view, list(decision.actions))
             operator.intents[name] = intent
@@ -234,16 +233,16 @@ class World:
         nodes = frozenset(self.draining) if self.nodes_readable else frozenset()
         return Surroundings(slots=free, draining_nodes=nodes)
 
-    def _write_status(self, seen: Pool, waiting_since: datetime | None) -> None:
+    def _write_status(self, seen: Pool, decision: Decision) -> None:
         pool = self.pools.get(seen.name)
-        # Of another target it says nothing: the status belongs to the template hash beside it.
-        if (
-            pool is None
-            or pool.template != seen.template
-            or pool.roll_waiting_since == waiting_since
-        ):
+        if pool is None:
             return
-        self.put_pool(replace(pool, roll_waiting_since=waiting_since))
+        after = replace(pool, proven=seen.template) if decision.worked else pool
+        # Of another target it says nothing: the status belongs to the template hash beside it.
+        if pool.template == seen.template:
+            after = replace(after, roll_waiting_since=decision.roll_waiting_since)
+        if after != pool:
+            self.put_pool(after)
 
     def _reserve(self, intent: Intent) -> None:
         for action in intent.actions:
@@ -251,14 +250,14 @@ class World:
                 name = f"{intent.pool.name}-{next(self._numbers)}"
                 intent.names.append(name)
                 if self.guards.expectations:
-                    self.operator.expectations.create(intent.pool.name, self._new(intent, name))
+                    self.operator.expectations.create(intent.pool.name, self._new(name, action))
 
-    def _new(self, intent: Intent, name: str) -> Runner:
+    def _new(self, name: str, action: CreateRunner) -> Runner:
         return Runner(
             name=name,
             uid="",
             version="",
-            template=intent.pool.template,
+            template=action.template,
             created_at=self.now,
             phase=Phase.STARTING,
         )
@@ -276,7 +275,7 @@ class World:
     def _carry_out(self, intent: Intent, action: Action, outcome: Outcome) -> None:
         match action:
             case CreateRunner():
-                self._create(intent, outcome)
+                self._create(intent, action, outcome)
             case ReapRunner(runner=runner, cause=cause):
                 self._reap(intent, runner, cause, outcome)
             case MarkRunner(runner=runner, target=target):
@@ -288,9 +287,9 @@ class World:
             case _:
                 assert_never(action)
 
-    def _create(self, intent: Intent, outcome: Outcome) -> None:
+    def _create(self, intent: Intent, action: CreateRunner, outcome: Outcome) -> None:
         name = intent.names.pop(0)
-        placeholder = self._new(intent, name)
+        placeholder = self._new(name, action)
         if outcome is not Outcome.LOST:
             self.runners[name] = (intent.pool.name, replace(placeholder, uid=f"uid-{name}"))
             created = self.change(name, self.runners[name][1])
@@ -367,6 +366,15 @@ class World:
         assert len(alive) <= wanted, f"S3: {len(alive)} runners are alive, {wanted} were wanted"
         starting = len(self.alive(Phase.STARTING))
         assert starting <= STARTS_MAX, f"A12: {starting} runners start at once"
+        self._check_trial(intent, alive)
+
+    def _check_trial(self, intent: Intent, alive: list[Runner]) -> None:
+        """Check S5 where a runner is made: what is on trial takes up no more than the roll's cap."""
+        pool, seen = intent.pool, intent.view
+        if pool.proven in {"", pool.template} or any(_serves(pool, r) for r in (*seen, *alive)):
+            return
+        trying = sum(r.template == pool.template for r in alive)
+        assert trying <= pool.roll_cap, f"S5: {trying} try a template, the cap is {pool.roll_cap}"
 
     def _check_retired(self, intent: Intent) -> None:
         """Check S4 at the write that retires a runner, less what the world took since the operator looked."""
@@ -384,6 +392,12 @@ class World:
         )
         ours = unavailable - lost
         assert ours <= pool.roll_cap, f"S4: the roll takes {ours}, its cap is {pool.roll_cap}"
+
+
+def _serves(pool: Pool, runner: Runner) -> bool:
+    """Say whether a runner proves its pool's template."""
+    serving = runner.phase in {Phase.WARM, Phase.BUSY} and runner.is_alive
+    return serving and runner.template == pool.template
 
 
 def _is_lost(pool: Pool, truth: Runner | None) -> bool:

@@ -27,6 +27,8 @@ class Cause(StrEnum):
 class CreateRunner:
     """Make one ServiceAccount and one Pod. The shell chooses the name and remembers it until it sees the Pod."""
 
+    template: str
+    """The hash of what it is made from: the pool's template, or the last one that worked."""
     why: str
 
 

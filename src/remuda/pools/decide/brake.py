@@ -17,6 +17,8 @@ class Slots:
 
     free: int
     blocked: Blocked = ""
+    most: int | None = None
+    """How many of the fleet may start at once; None if that is not limited."""
 
 
 def slots(maxima: Iterable[int], starting: int, healthy_nodes: int | None) -> Slots:
@@ -32,4 +34,4 @@ def slots(maxima: Iterable[int], starting: int, healthy_nodes: int | None) -> Sl
     if healthy_nodes <= 0:
         return Slots(0, "no_healthy_node")
     free = maximum - starting
-    return Slots(free) if free > 0 else Slots(0, "fleet_cap")
+    return Slots(free, most=maximum) if free > 0 else Slots(0, "fleet_cap", most=maximum)

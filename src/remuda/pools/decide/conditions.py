@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remuda.pools.decide.trial import can_fall_back
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -87,7 +89,7 @@ def degraded(pool: Pool, stuck: str, blocked: Blocked) -> Wanted:
         text = (
             f"No replacement became warm within {limit}, so the roll retires nobody else: {stuck}."
         )
-        return Wanted("Degraded", "True", "RollStuck", text)
+        return Wanted("Degraded", "True", "RollStuck", text + _fallback(pool))
     if blocked == "no_healthy_node":
         text = f"Fleet {pool.fleet} has no healthy node, so missing runners cannot be made."
         return Wanted("Degraded", "True", "NoHealthyNode", text)
@@ -95,6 +97,12 @@ def degraded(pool: Pool, stuck: str, blocked: Blocked) -> Wanted:
         text = f"The state of fleet {pool.fleet} cannot be read, so missing runners are not made."
         return Wanted("Degraded", "True", "FleetUnreadable", text)
     return Wanted("Degraded", "False", "AsExpected", "Nothing needs attention.")
+
+
+def _fallback(pool: Pool) -> str:
+    if not can_fall_back(pool):
+        return ""
+    return f" Runners that end are replaced from template {pool.proven}, the last that worked, beyond the roll's cap."
 
 
 def labels_conflict(conflict: str) -> Wanted:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from remuda.pools.decide import conditions, drain, reaping, replicas, rollout, starting
+from remuda.pools.decide import conditions, drain, reaping, replicas, rollout, starting, trial
 from remuda.pools.decide.actions import ReapRunner
 from remuda.pools.decide.counts import count
 from remuda.pools.guards import Guards
@@ -49,6 +49,8 @@ class Decision:
     conditions: tuple[Wanted, ...] = ()
     blocked: Blocked = ""
     """Why not all missing runners are made."""
+    worked: bool = False
+    """The pool's template is now the last one that worked: worth remembering."""
     look_again_after: timedelta | None = None
 
 
@@ -101,7 +103,9 @@ def _kept(
     left = _without(left, tuple(a for a in roll.actions if isinstance(a, ReapRunner)))
     # A runner keeps its place until its deletion is accepted: a job may take it first, and its successor would be
     # one too many. So what is reaped alive is replaced in the next pass.
-    filling = replicas.fill(pool, runners, around.slots)
+    unproven = bool(roll.stuck) or not trial.has_worked(pool, runners)
+    falls_back = guards.fallback and unproven and trial.can_fall_back(pool)
+    filling = replicas.fill(pool, runners, around.slots, falls_back=falls_back)
     counts = count(pool, runners, now)
     return Decision(
         actions=(*ended, *overdue, *drained, *surplus, *roll.actions, *filling.creates),
@@ -115,6 +119,7 @@ def _kept(
             conditions.labels_conflict(around.pool_conflict),
         ),
         blocked=filling.blocked,
+        worked=trial.is_worth_remembering(pool, runners),
         look_again_after=_soonest(
             starting.next_deadline(pool, left, now),
             roll.look_again_after,

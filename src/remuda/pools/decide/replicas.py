@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.model.runner import Phase
+from remuda.pools.decide import trial
 from remuda.pools.decide.actions import Cause, CreateRunner, ReapRunner
 from remuda.pools.decide.counts import is_leaving, is_stale
 
@@ -25,16 +26,24 @@ class Filling:
     blocked: Blocked = ""
 
 
-def fill(pool: Pool, runners: Sequence[Runner], slots: Slots) -> Filling:
-    """Return the runners to make: at most the gap, at most the free slots."""
+def fill(
+    pool: Pool, runners: Sequence[Runner], slots: Slots, *, falls_back: bool = False
+) -> Filling:
+    """Return the runners to make: at most the gap, at most the free slots. Those that are known to work come first."""
     alive = sum(r.is_alive for r in runners)
     gap = pool.replicas - alive
     if gap <= 0 or pool.deleting:
         return Filling()
-    made = min(gap, max(0, slots.free))
-    blocked: Blocked = "" if made == gap else slots.blocked or "fleet_cap"
+    made = (
+        trial.split(pool, runners, gap, slots)
+        if falls_back
+        else trial.Shares(current=min(gap, max(0, slots.free)))
+    )
+    blocked: Blocked = "" if made.total == gap else slots.blocked or "fleet_cap"
     why = f"{pool.name} has {alive} of {pool.replicas} runners"
-    return Filling((CreateRunner(why),) * made, blocked)
+    because = f"{why}; {pool.template} is on trial, and {pool.proven} is the last that worked"
+    proven = (CreateRunner(pool.proven, because),) * made.proven
+    return Filling((*proven, *(CreateRunner(pool.template, why),) * made.current), blocked)
 
 
 def shrink(pool: Pool, runners: Sequence[Runner]) -> tuple[ReapRunner, ...]:
@@ -42,9 +51,10 @@ def shrink(pool: Pool, runners: Sequence[Runner]) -> tuple[ReapRunner, ...]:
     surplus = sum(r.is_alive for r in runners) - pool.replicas
     if surplus <= 0:
         return ()
+    unproven = trial.can_fall_back(pool) and not trial.has_worked(pool, runners)
     spare = sorted(
         (r for r in runners if r.is_idle),
-        key=lambda r: (_usefulness(pool, r), -r.created_at.timestamp(), r.name),
+        key=lambda r: (_usefulness(pool, r, unproven), -r.created_at.timestamp(), r.name),
     )
     why = f"{pool.name} wants {pool.replicas} runners"
     # One that is not confirmed yet keeps its place in the order: it goes once it can be named, and no warm one for it.
@@ -55,16 +65,20 @@ def shrink(pool: Pool, runners: Sequence[Runner]) -> tuple[ReapRunner, ...]:
     )
 
 
-def _usefulness(pool: Pool, runner: Runner) -> int:
-    """Rank a runner for staying: old templates go before new ones, cold runners before warm ones."""
+def _usefulness(pool: Pool, runner: Runner, unproven: bool) -> int:  # noqa: FBT001 - one of the ranks' inputs
+    """
+    Rank a runner for staying: old templates go before new ones, cold runners before warm ones.
+
+    What is on trial may never become warm: of an unproven template, cold runners go before any that serves.
+    """
     if is_leaving(pool, runner) or runner.drain:
         return 0
     warm = runner.phase is Phase.WARM
     if is_stale(pool, runner):
-        return 2 if warm else 1
+        return 4 if warm else 1
     if warm:
-        return 5
-    return 4 if runner.node else 3
+        return 7
+    return (2 if unproven else 5) + bool(runner.node)
 
 
 def _what(pool: Pool, runner: Runner) -> str:

@@ -8,6 +8,7 @@ import pytest
 from remuda.pools.decide.brake import Slots
 from remuda.pools.decide.one_pass import Surroundings, decide
 from tests.unit.pools.builders import (
+    NEW,
     NOW,
     OLD,
     a_pool,
@@ -116,6 +117,9 @@ STUCK = (
     "No replacement became warm within 600 s, so the roll retires nobody else: "
     "a on host-1 does not become warm."
 )
+FALLS_BACK = (
+    " Runners that end are replaced from template old, the last that worked, beyond the roll's cap."
+)
 NO_NODE = Surroundings(slots=Slots(0, "no_healthy_node"))
 UNREADABLE = Surroundings(slots=Slots(0, "fleet_view_error"))
 
@@ -128,6 +132,16 @@ UNREADABLE = Surroundings(slots=Slots(0, "fleet_view_error"))
             a_pool(roll_waiting_since=ago(600)), ROLLING, None,
             ("True", "RollStuck", STUCK),
             id="a roll is stuck",
+        ),
+        pytest.param(
+            a_pool(roll_waiting_since=ago(600), proven=OLD), ROLLING, None,
+            ("True", "RollStuck", STUCK + FALLS_BACK),
+            id="a roll is stuck, and falls back on what worked",
+        ),
+        pytest.param(
+            a_pool(roll_waiting_since=ago(600), proven=NEW), ROLLING, None,
+            ("True", "RollStuck", STUCK),
+            id="a roll is stuck, and nothing else worked",
         ),
         pytest.param(
             a_pool(), [], NO_NODE,

@@ -323,8 +323,9 @@ def applied(runners: list[Runner], decision: Decision) -> list[Runner]:
     now = {r.name: r for r in runners}
     for number, action in enumerate(decision.actions):
         match action:
-            case CreateRunner():
-                now[f"new-{number}"] = waiting(f"new-{number}", created_at=NOW)
+            case CreateRunner(template=template):
+                name = f"new-{number}"
+                now[name] = waiting(name, template=template, created_at=NOW)
             case ReapRunner(runner=r):
                 now[r.name] = replace(r, deleting_since=NOW)
             case MarkRunner(runner=r, target=target):
