@@ -156,8 +156,13 @@ class OwnRetires:
             return None
         self._caps.put(pool, change.at_s, self._seen.cap(pool))
         retired = self._retired.setdefault(pool, {})
-        self._forget(pool, retired, before, after)
-        if change.writer not in CONTROLLERS or not self._retires(pool, before, after):
+        retires = change.writer in CONTROLLERS and self._retires(pool, before, after)
+        self._forget(retired, before, after)
+        # No more can be away on the roll's account than were away before this: a pool that shrank needs no replacement.
+        away = self._seen.unavailable(pool) - (1 if retires else 0)
+        while len(retired) > away:
+            del retired[next(iter(retired))]
+        if not retires:
             return None
         retired[after.uid] = None
         cap = self._caps.most(pool, change.at_s)
@@ -171,13 +176,12 @@ class OwnRetires:
         marks = before.mark is None and after.mark is not None
         return marks and after.is_idle and self._seen.is_stale(pool, after)
 
-    def _forget(self, pool: str, retired: dict[str, None], before: Runner, after: Runner) -> None:
+    @staticmethod
+    def _forget(retired: dict[str, None], before: Runner, after: Runner) -> None:
         if after.is_alive and (after.mark is None or after.phase is Phase.BUSY):
             retired.pop(after.uid, None)  # taken back, or its job came first
         if before.phase is Phase.STARTING and after.phase is not Phase.STARTING and retired:
             del retired[next(iter(retired))]
-        while len(retired) > self._seen.unavailable(pool):
-            del retired[next(iter(retired))]  # the pool became smaller: it needs no replacement
 
 
 class Fencing:
