@@ -159,7 +159,7 @@ class OwnRetires:
         retires = change.writer in CONTROLLERS and self._retires(pool, before, after)
         self._forget(retired, before, after)
         # No more can be away on the roll's account than were away before this: a pool that shrank needs no replacement.
-        away = self._seen.unavailable(pool) - (1 if retires else 0)
+        away = max(0, self._seen.unavailable(pool) - (1 if retires else 0))
         while len(retired) > away:
             del retired[next(iter(retired))]
         if not retires:
