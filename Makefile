@@ -57,6 +57,9 @@ e2e: .venv/ready ## As a user runs it: the real command line, kubectl, kill -9
 sweep: .venv/ready ## Run N seeds of SCENARIO and print the first bad one
 	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED) --seeds $(N)
 
+mutations: .venv/ready ## Take each of the operator's guards out and see its test fail (MUTANTS="roll_cap …" for some)
+	@$(ASSETS); $(RUN) python tools/mutations.py $(MUTANTS)
+
 bench: .venv/ready ## Measure, as ratios against a floor or a peer in the same run
 	@$(ASSETS); $(RUN) python -m tests.bench
 
@@ -79,4 +82,4 @@ help: ## Print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 
-.PHONY: demo test check fmt lint types unit contract sim e2e sweep bench generate control-plane help
+.PHONY: demo test check fmt lint types unit contract sim e2e sweep mutations bench generate control-plane help

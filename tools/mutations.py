@@ -33,6 +33,14 @@ class Mutant:
     test: str
 
 
+OWNED = (
+    'template.pod(name, placement).replace(b\'"annotations":\', (f\'"ownerReferences":'
+    '[{{"apiVersion":"remuda.dev/v1alpha1","kind":"RunnerPool","name":"{pool.name}","uid":"{pool.uid}"}}],'
+    '"annotations":\').encode(), 1)'
+)
+"""A runner's Pod as ADR 0007 refused to make it: owned by its pool."""
+
+
 def without(guard: str, test: str) -> Mutant:
     return Mutant(guard, GUARDS, f"{guard}: bool = True", f"{guard}: bool = False", test)
 
@@ -57,6 +65,20 @@ MUTANTS = (
         "deletion_first",
         f"{RACES}::test_a_runner_that_ended_and_is_being_deleted_is_replaced_once_and_reaped_once",
     ),
+    Mutant(
+        "no_owner",
+        "remuda/pools/turn.py",
+        "template.pod(name, placement)",
+        OWNED,
+        f"{DELETES}::test_no_way_of_deleting_a_pool_ends_a_job[foreground]",
+    ),
+    Mutant(
+        "stale_first",
+        "remuda/pools/decide/replicas.py",
+        "key=lambda r: (_usefulness(pool, r, unproven),",
+        "key=lambda r: (-_usefulness(pool, r, unproven),",
+        f"{ROLLS}::test_a_pool_that_is_scaled_during_its_roll_loses_stale_runners_first",
+    ),
 )
 
 
@@ -80,9 +102,7 @@ def is_noticed(mutant: Mutant, folder: Path) -> bool:
     )
     (folder / f"{mutant.name}.log").write_text(ran.stdout + ran.stderr)
     failed = ran.returncode == 1  # anything else is not a test that failed
-    reasons = [
-        line for line in ran.stdout.splitlines() if "AssertionError" in line or "assert " in line
-    ]
+    reasons = [line for line in ran.stdout.splitlines() if "Error" in line or "assert " in line]
     print(f"{'noticed ' if failed else 'SURVIVED'}  {mutant.name}  by {mutant.test}", flush=True)
     if failed:
         print(f"          {reasons[-1].strip(' |') if reasons else 'see its log'}", flush=True)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from remuda.kube.core import POD
+from remuda.kube.names import MARKED_AT
+from remuda.kube.patches import MergePatch
+from remuda.kube.times import whole_seconds
 from tests.support.history import MARK, hashes_of, is_alive, replay, unavailable
 from tests.support.operated import check_always, operated
 from tests.support.pool_checks import over_cap, overreached, retired
@@ -47,6 +52,7 @@ async def test_a_roll_that_is_taken_back_half_way_keeps_to_its_cap_both_ways(
         await fleet.until(lambda: len(marked(fleet)) == 2)
         in_doubt = marked(fleet)
         await fleet.change_pool(POOL, image=OLD)
+        await make_marks_older(fleet)
         fleet.desk.sends_home = True
         await fleet.until(lambda: fleet.is_rolled(POOL))
 
@@ -86,6 +92,19 @@ async def test_a_pool_that_is_scaled_during_its_roll_loses_stale_runners_first(
 def marked(fleet: Fleet) -> set[str]:
     """Return the live runners that carry a mark, by their UIDs."""
     return {pod.uid for pod in fleet.runners(POOL) if MARK in pod.labels and is_alive(pod)}
+
+
+async def make_marks_older(fleet: Fleet) -> None:
+    """
+    Let the marks be a minute old.
+
+    A void mark stays until its runner would have left if it had been told to (45 s), and nobody was told here.
+    """
+    at = whole_seconds(fleet.clock.now() - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    older = MergePatch({"metadata": {"annotations": {MARKED_AT: at}}})
+    for pod in fleet.runners(POOL):
+        if MARK in pod.labels:
+            await fleet.kube.patch(POD, pod.name, older, namespace=fleet.namespace)
 
 
 async def twenty(fleet: Fleet) -> None:
