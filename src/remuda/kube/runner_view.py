@@ -90,8 +90,10 @@ def _warm_at(pod: Pod) -> datetime | None:
 
 
 def _unready_since(pod: Pod) -> datetime | None:
-    unready = _condition(pod, "Ready", "False")
-    return unready.last_transition_time if unready is not None and pod.spec.node_name else None
+    unready = next((c for c in pod.status.conditions if c.type == "Ready"), None)
+    if unready is None or unready.status == "True":
+        return None
+    return unready.last_transition_time if pod.spec.node_name else None
 
 
 def _poller(pod: Pod) -> ContainerStatus | None:

@@ -169,6 +169,7 @@ def test_placing(pod: Pod, bound_at: datetime | None, unschedulable_since: datet
     ("pod", "since"),
     [
         pytest.param(a_vm(a_condition("Ready", "False", at=after(99))), after(99), id="it stopped being ready"),
+        pytest.param(a_vm(a_condition("Ready", "Unknown", at=after(99))), after(99), id="nobody knows any more"),
         pytest.param(a_vm(READY), None, id="it is ready"),
         pytest.param(a_vm(), None, id="it never said"),
         pytest.param(unbound(a_condition("Ready", "False", at=after(9))), None, id="it has no host to be ready on"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.pools.decide import conditions, drain, reaping, replicas, rollout, starting, trial
 from remuda.pools.decide.actions import ReapRunner
-from remuda.pools.decide.counts import count
+from remuda.pools.decide.counts import count, is_unavailable
 from remuda.pools.guards import Guards
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def _kept(
     left = _without(left, drained)
     surplus = replicas.shrink(pool, left)
     left = _without(left, surplus)
-    roll = rollout.roll(pool, left, now, guards=guards)
+    # One that leaves keeps its share of the roll's budget too: it may have left long ago, unseen and not replaced.
+    still_away = sum(is_unavailable(pool, reap.runner) for reap in surplus)
+    roll = rollout.roll(pool, left, now, still_away=still_away, guards=guards)
     left = _without(left, tuple(a for a in roll.actions if isinstance(a, ReapRunner)))
     # A runner keeps its place until its deletion is accepted: a job may take it first, and its successor would be
     # one too many. So what is reaped alive is replaced in the next pass.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from remuda.model.pool import Pool
-    from remuda.model.runner import Runner
+    from remuda.model.runner import Mark, Runner
 
 MARK_DEADLINE = timedelta(seconds=120)
 """A marked runner polls dispatch within seconds. One that does not by then is taken away directly."""
@@ -31,6 +31,9 @@ VOID_SETTLE = timedelta(seconds=45)
 A runner polls at least every 30 s. One that was told to leave before its mark became void is gone by then; until then
 it counts as leaving, or two rolls' worth of runners could be away at once. Dispatch ignores a void mark from the start.
 """
+
+SKEW_MAX = timedelta(minutes=5)
+"""By so much may the clock of another leader, who made a mark, be ahead of ours."""
 
 RollAction = ReapRunner | MarkRunner | UnmarkRunner
 
@@ -48,16 +51,25 @@ class Roll:
 
 
 def roll(
-    pool: Pool, runners: Sequence[Runner], now: datetime, *, guards: Guards | None = None
+    pool: Pool,
+    runners: Sequence[Runner],
+    now: datetime,
+    *,
+    still_away: int = 0,
+    guards: Guards | None = None,
 ) -> Roll:
-    """Decide the roll's next step for the runners that the earlier steps left."""
+    """
+    Decide the roll's next step for the runners that the earlier steps left.
+
+    ``still_away`` are those that left the budget only with the writes of this very pass.
+    """
     on = guards or Guards()
     voided = _void_marks(pool, runners, now) if on.void_marks else ()
     expired = _expired(pool, runners, now)
     unavailable = _unavailable(pool, runners)
     waiting_since = _waiting_since(pool, runners, unavailable, now)
     late = waiting_since is not None and now - waiting_since >= pool.progress_deadline
-    room = pool.roll_cap - unavailable if on.roll_cap else len(runners)
+    room = pool.roll_cap - unavailable - still_away if on.roll_cap else len(runners)
     retired = () if late or pool.paused else _retire(pool, runners, room)
     if waiting_since is None and retired and not pool.paused:
         waiting_since = now.replace(microsecond=0)
@@ -73,15 +85,20 @@ def _void_marks(pool: Pool, runners: Sequence[Runner], now: datetime) -> tuple[U
     return tuple(
         UnmarkRunner(r, why)
         for r in runners
-        if (why := _void(pool, r)) and ((due := _void_due(r)) is None or now >= due)
+        if (why := _void(pool, r)) and ((due := _void_due(r, now)) is None or now >= due)
     )
 
 
-def _void_due(runner: Runner) -> datetime | None:
+def _void_due(runner: Runner, now: datetime) -> datetime | None:
     """Return when a void mark may go; None: at once. A busy runner got a job, so it was not told to leave."""
     if runner.mark is None or runner.phase is Phase.BUSY:
         return None
-    return runner.mark.at + VOID_SETTLE
+    return _marked_at(runner.mark, now) + VOID_SETTLE
+
+
+def _marked_at(mark: Mark, now: datetime) -> datetime:
+    """Return when a mark was made. A time that no clock can have shown yet is no time: such a mark is over."""
+    return mark.at if mark.at <= now + SKEW_MAX else now - MARK_DEADLINE
 
 
 def _void(pool: Pool, runner: Runner) -> str:
@@ -103,15 +120,17 @@ def _expired(pool: Pool, runners: Sequence[Runner], now: datetime) -> tuple[Reap
     return tuple(
         ReapRunner(r, Cause.ROLL, why)
         for r in runners
-        if (due := _mark_due(pool, r)) is not None and now >= due
+        if (due := _mark_due(pool, r, now)) is not None and now >= due
     )
 
 
-def _mark_due(pool: Pool, runner: Runner) -> datetime | None:
+def _mark_due(pool: Pool, runner: Runner, now: datetime) -> datetime | None:
     """Return when a mark that holds is over; None without one."""
     if runner.mark is None or not is_leaving(pool, runner) or not runner.is_known:
         return None
-    return runner.mark.at + MARK_DEADLINE if runner.mark.target == pool.template else None
+    if runner.mark.target != pool.template:
+        return None
+    return _marked_at(runner.mark, now) + MARK_DEADLINE
 
 
 def _unavailable(pool: Pool, runners: Sequence[Runner]) -> int:
@@ -149,9 +168,9 @@ def _waiting_since(
     rolling = any(is_stale(pool, r) for r in runners)
     if not rolling or not unavailable or pool.paused:
         return None
-    since = pool.roll_waiting_since or now.replace(microsecond=0)
+    # Another leader's clock, and a host's, may run ahead of ours: nothing happened in the future.
+    since = min(pool.roll_waiting_since or now, now.replace(microsecond=0))
     warmed = [r.warm_at for r in runners if r.is_alive and r.warm_at and not is_stale(pool, r)]
-    # A host's clock may run ahead of ours: nothing became warm in the future.
     return max([since, *(min(at, now) for at in warmed)])
 
 
@@ -178,8 +197,8 @@ def _next_look(
     pool: Pool, runners: Sequence[Runner], waiting_since: datetime | None, now: datetime
 ) -> timedelta | None:
     marks = [r for r in runners if r.mark is not None]
-    dues = [due for r in marks if (due := _mark_due(pool, r)) is not None]
-    dues += [due for r in marks if _void(pool, r) and (due := _void_due(r)) is not None]
+    dues = [due for r in marks if (due := _mark_due(pool, r, now)) is not None]
+    dues += [due for r in marks if _void(pool, r) and (due := _void_due(r, now)) is not None]
     dues = [due for due in dues if due > now]
     if waiting_since is not None:
         dues.append(waiting_since + pool.progress_deadline)

@@ -96,6 +96,10 @@ def told(decision: Decision) -> list[str]:
             id="scaling down takes a stale one, the roll the next",
         ),
         pytest.param(
+            a_pool(replicas=2), [marked("a"), warm("b", template=OLD), warm("c")], ["scale_down a"],
+            id="a leaving one that is too many holds the roll's budget until its deletion is accepted",
+        ),
+        pytest.param(
             a_pool(replicas=2), [busy("a"), ended("b", deleting_since=ago(9)), warm("c", deleting_since=ago(9))],
             ["create"], id="those being deleted are left and replaced",
         ),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,15 @@ def test_who_is_retired(runners: list[Runner], expected: list[str]) -> None:
         pytest.param(
             marked("a", target="other", age_s=500), ["unmark a"], id="a void mark has no deadline"
         ),
+        pytest.param(marked("a", age_s=-300), [], id="another leader's clock may have been ahead"),
+        pytest.param(
+            replace(marked("a"), mark=Mark(NEW, datetime.max.replace(tzinfo=UTC))), ["reap a"],
+            id="a mark from far in the future holds nothing up",
+        ),
+        pytest.param(
+            replace(marked("a"), mark=Mark("other", datetime.max.replace(tzinfo=UTC))), ["unmark a"],
+            id="a void one neither",
+        ),
         pytest.param(marked("a", deleting_since=ago(1), age_s=500), [], id="one being deleted is left"),
         pytest.param(
             ended("a", template=OLD, mark=Mark("other", ago(5))), [], id="an ended one is another's worry"
@@ -175,6 +185,7 @@ def rolling(since: datetime | None) -> Pool:
             ago(500), [starting("a"), warm("c", warm_at=ago(-300)), *stale("b")], NOW,
             id="nothing became warm in the future",
         ),
+        pytest.param(ago(-3600), [starting("a"), *stale("b")], NOW, id="no wait began in the future"),
     ],
 )  # fmt: skip
 def test_waiting_since(
