@@ -91,7 +91,7 @@ class Hosts:
 
     def _note(self, runner: Runner, at: datetime, *, started: bool) -> None:
         self._judged[runner.name] = runner.uid
-        self._outcomes.append(StartOutcome(runner.node, runner.uid, started, at))
+        self._outcomes.append(StartOutcome(runner.node, runner.uid, started, at, runner.template))
         if len(self._outcomes) > _OUTCOMES_MAX:
             self._outcomes = list(worth_keeping(self._outcomes))
         node = self._view.node(runner.node)

@@ -3,8 +3,9 @@ Which hosts new runners stay away from, because starts fail there while they suc
 
 A host can be Ready and yet start nothing. Being the emptiest, it then draws every replacement and holds the budget of
 starts. So three failed starts in a row, with a success on another host since the first of them, make a host avoided. If
-starts fail everywhere (a bad image, a dead registry) no host is to blame. Only a minority may ever be avoided, and now
-and then one runner is let in to see whether the host works again.
+starts fail everywhere (a bad image, a dead registry) no host is to blame; nor if what failed here never started at all,
+though runners of other templates did. Only a minority may ever be avoided, and now and then one runner is let in to see
+whether the host works again.
 
 What is known of a host outlives the operator in a condition of its Node; the outcomes of starts do not.
 """
@@ -22,7 +23,7 @@ from remuda.kube.node_view import starts_failing, unhealthy_reason
 from remuda.kube.times import parse_time, whole_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from remuda.kube.core import Node
 
@@ -58,6 +59,8 @@ class StartOutcome:
     pod_uid: str
     started: bool
     at: datetime
+    template: str = ""
+    """What it was made from: one that never started anywhere says nothing about a host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +106,9 @@ def avoidance(
         (h for h, streak in streaks.items() if len(streak) >= FAILURES),
         key=lambda h: (-len(streaks[h]), h.name),
     )
-    guilty = [h for h in candidates if _elsewhere(h, streaks[h][0].at, starts, started=True)]
+    guilty = [h for h in candidates if _blames(streaks[h], h, starts)]
     found = guilty[: max(0, most - len(failing))]
-    unproven = [h for h in candidates if not _elsewhere_any(h, streaks[h][0].at, starts)]
+    unproven = [h for h in candidates if not _is_compared(streaks[h], h, starts)]
     return Avoidance(
         avoid=frozenset(h.name for h in (*avoided, *found)),
         suspects=frozenset(h.name for h in unproven[: max(0, most - len(failing) - len(found))]),
@@ -163,21 +166,30 @@ def _streak(starts: Sequence[StartOutcome]) -> list[StartOutcome]:
     return list(starts[last:])
 
 
+def _blames(
+    streak: Sequence[StartOutcome], host: HostSeen, starts: Mapping[str, Sequence[StartOutcome]]
+) -> bool:
+    """Say whether failures speak against a host: those of a template that never started anywhere do not."""
+    good = {start.template for known in starts.values() for start in known if start.started}
+    failures = [failure for failure in streak if failure.template in good]
+    if len(failures) < FAILURES:
+        return False
+    return any(s.started and s.at >= failures[0].at for s in _elsewhere(host, starts))
+
+
+def _is_compared(
+    streak: Sequence[StartOutcome], host: HostSeen, starts: Mapping[str, Sequence[StartOutcome]]
+) -> bool:
+    """Say whether somebody tried elsewhere, since then, what failed here."""
+    templates = {failure.template for failure in streak}
+    others = (start for start in _elsewhere(host, starts) if start.template in templates)
+    return any(start.at >= streak[0].at for start in others)
+
+
 def _elsewhere(
-    host: HostSeen,
-    since: datetime,
-    starts: Mapping[str, Sequence[StartOutcome]],
-    *,
-    started: bool,
-) -> bool:
-    others = (start for name, known in starts.items() if name != host.name for start in known)
-    return any(start.started is started and start.at >= since for start in others)
-
-
-def _elsewhere_any(
-    host: HostSeen, since: datetime, starts: Mapping[str, Sequence[StartOutcome]]
-) -> bool:
-    return any(_elsewhere(host, since, starts, started=started) for started in (True, False))
+    host: HostSeen, starts: Mapping[str, Sequence[StartOutcome]]
+) -> Iterator[StartOutcome]:
+    return (start for name, known in starts.items() if name != host.name for start in known)
 
 
 # --- one host ------------------------------------------------------------------------------------------------------

@@ -51,6 +51,10 @@ def ok(node: str, *minutes: float) -> list[StartOutcome]:
     return [outcome(node, m, started=STARTED) for m in minutes]
 
 
+def of(template: str, outcomes: list[StartOutcome]) -> list[StartOutcome]:
+    return [replace(o, template=template, pod_uid=f"{template}-{o.pod_uid}") for o in outcomes]
+
+
 def hosts(*names: str) -> list[HostSeen]:
     return [HostSeen(name, healthy=True) for name in names]
 
@@ -92,6 +96,52 @@ def test_who_is_avoided(outcomes: list[StartOutcome], avoided: str) -> None:
     assert decided.avoid == frozenset(avoided)
     assert {c.node for c in decided.changes if c.failing} == set(avoided)
     assert decided.probe == ""
+
+
+BAD, GOOD = "bad image", "good image"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "avoided", "suspected"),
+    [
+        pytest.param(
+            of(BAD, failed("a", 1, 2, 3) + failed("b", 2)) + of(GOOD, ok("b", 1, 2)), "", "",
+            id="a bad image is no host's fault, though others start",
+        ),
+        pytest.param(
+            of(BAD, failed("a", 1, 2, 3)) + of(GOOD, ok("b", 1, 2)), "", "a",
+            id="nobody tried it elsewhere: the next should",
+        ),
+        pytest.param(
+            of(BAD, failed("a", 1, 2, 3) + ok("b", 4)) + of(GOOD, ok("c", 2)), "a", "",
+            id="it starts elsewhere, so it was the host",
+        ),
+        pytest.param(
+            of(BAD, failed("a", 1, 3) + failed("b", 3)) + of(GOOD, failed("a", 2, 4) + ok("b", 2)), "", "",
+            id="two of each: only those of the good image count",
+        ),
+        pytest.param(
+            of(BAD, failed("a", 1, 3) + failed("b", 3)) + of(GOOD, failed("a", 2, 4, 5) + ok("b", 2)), "a", "",
+            id="three of the good image among others",
+        ),
+        pytest.param(
+            of(BAD, failed("a", 1)) + of(GOOD, failed("a", 3, 4, 5) + ok("b", 2)), "", "",
+            id="the good image started elsewhere before it failed here",
+        ),
+        pytest.param(of(BAD, failed("a", 1, 2, 3)) + of(GOOD, ok("a", 4)), "", "", id="any start clears a host"),
+        pytest.param(
+            of("x", ok("b", 0) + failed("a", 1, 3)) + of("y", failed("a", 2) + ok("c", 2)), "a", "",
+            id="failures of two pools add up",
+        ),
+    ],
+)  # fmt: skip
+def test_what_never_started_anywhere_speaks_against_no_host(
+    outcomes: list[StartOutcome], avoided: str, suspected: str
+) -> None:
+    decided = avoidance(FIVE, outcomes, at(10))
+
+    assert decided.avoid == frozenset(avoided)
+    assert decided.suspects == frozenset(suspected)
 
 
 @pytest.mark.parametrize(
