@@ -9,6 +9,7 @@ import pytest
 
 from remuda.sim.plan import ROUGH, Fault, Scripted
 from remuda.sim.scenario import Options, Report, Scenario, run_scenario
+from remuda.sim.scenarios.pools.bad_image import BAD_IMAGE
 from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
 from remuda.sim.scenarios.pools.poison_node import POISON_NODE
 from remuda.sim.scenarios.pools.pool_renamed import POOL_RENAMED
@@ -21,6 +22,7 @@ from remuda.sim.trace import TraceEvent, header
 GOLDEN = Path(__file__).parent / "golden"
 INCIDENTS = (
     ROLL_PULL_WAVE,
+    BAD_IMAGE,
     POOL_RENAMED,
     POISON_NODE,
     CAPPED_TENANT,
@@ -58,11 +60,19 @@ def test_a_bad_image_does_not_make_the_host_suspect_that_alone_has_room() -> Non
     assert report.violations == ()
 
 
+def test_a_bad_image_makes_no_host_avoided() -> None:
+    """Starts of it failed on some hosts while good ones started on others; without those hosts there was no room."""
+    report, _ = traced(BAD_IMAGE, 23)
+
+    assert report.violations == ()
+
+
 @pytest.mark.parametrize(
     ("scenario", "guard", "invariant"),
     [
         (ROLL_PULL_WAVE, "roll_cap", "S4 warm through a roll"),
         (ROLL_PULL_WAVE, "void_marks", "V8 converged"),
+        (BAD_IMAGE, "fallback", "S5 blast radius"),
         (POOL_RENAMED, "drain_finalizer", "V4 finalizers drain"),
         (POISON_NODE, "avoidance", "V6 no starving"),
         (CAPPED_TENANT, "hidden_demand", "V6 no starving"),
@@ -150,6 +160,7 @@ def test_a_checker_notices_a_missing_guard_in_a_storm(
 def test_every_guard_that_can_be_switched_off_is_tested() -> None:
     assert {s.name: set(s.breaks) for s in (*INCIDENTS, POOLS_STORM)} == {
         "roll-pull-wave": {"roll_cap", "void_marks"},
+        "bad-image": {"fallback"},
         "pool-renamed": {"drain_finalizer"},
         "poison-node": {"avoidance"},
         "capped-tenant-livelock": {"hidden_demand"},

@@ -74,10 +74,7 @@ def with_roll_waiting(status: RunnerPoolStatus, since: datetime | None) -> Runne
 
 
 def with_proven(status: RunnerPoolStatus, pool: RunnerPool, template: str) -> RunnerPoolStatus:
-    """Return the status with the pool's template as the one that worked. Each is written once."""
-    known = status.proven_template
-    if known is not None and known.hash == template:
-        return status
+    """Return the status with the pool's template as the one that worked."""
     return replace(status, proven_template=remembered(pool, template))
 
 

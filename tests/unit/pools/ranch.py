@@ -24,6 +24,7 @@ from remuda.ports.dispatch import DispatchError, Signals
 from remuda.ports.kube import Query, TimedOut, Unavailable
 from remuda.ports.wire import Response
 from remuda.sim.clock import SimClock
+from remuda.sim.fleet.disk import HostDisk
 from remuda.sim.fleet.furnish import a_pool, furnish
 from remuda.sim.fleet.host import HollowHost, HostSettings
 from remuda.sim.ids import SeededIds
@@ -240,11 +241,20 @@ class Ranch:
 
     # --- Machines ----------------------------------------------------------------------------------------------------
 
-    def host(self, name: str = "mini-1", **how: Any) -> None:  # noqa: ANN401 - a host's settings
-        given: dict[str, Any] = {"boot_s": 5.0, "boot_spread": 0.0, "vms": 8, **ROOMY, **how}
-        settings = HostSettings(name=name, fleet="barn", **given)
+    def host(
+        self,
+        name: str = "mini-1",
+        bad_images: tuple[str, ...] = (),
+        **how: Any,  # noqa: ANN401 - a host's settings
+    ) -> None:
+        given: dict[str, Any] = {"fleet": "barn", "boot_s": 5.0, "boot_spread": 0.0, "vms": 8}
+        settings = HostSettings(name=name, **given | ROOMY | how)
         host = HollowHost(
-            KubeClient(self.plane.wire()), settings, clock=self.clock, ids=SeededIds(1, name)
+            KubeClient(self.plane.wire()),
+            settings,
+            clock=self.clock,
+            ids=SeededIds(1, name),
+            disk=HostDisk(bad_images=set(bad_images)),
         )
         self.start(host.run(), name)
 

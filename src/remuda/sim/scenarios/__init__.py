@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remuda.sim.scenarios.keep_n.story import KEEP_N
+from remuda.sim.scenarios.pools.bad_image import BAD_IMAGE
 from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
 from remuda.sim.scenarios.pools.poison_node import POISON_NODE
 from remuda.sim.scenarios.pools.pool_renamed import POOL_RENAMED
@@ -15,6 +16,7 @@ SCENARIOS = {
     for scenario in (
         KEEP_N,
         ROLL_PULL_WAVE,
+        BAD_IMAGE,
         POOL_RENAMED,
         POISON_NODE,
         CAPPED_TENANT,
