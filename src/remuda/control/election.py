@@ -50,7 +50,7 @@ class ElectionSettings:
     """How long others wait without seeing a renewal before they take over."""
 
     renew_deadline_s: float = 10.0
-    """How long after the start of our last renewal we stop to act. Shorter than the lease, by what stopping takes."""
+    """How long after the start of our last renewal we stop acting. Shorter than the lease, by what stopping takes."""
 
     retry_s: float = 2.0
     """How often to renew, and how often to look whether the Lease is free."""
@@ -129,6 +129,7 @@ class LeaderElector:
         self._leads_until = float("-inf")
         self._doubts: dict[object, float] = {}
         self._transitions = 0
+        self._trouble = ""
 
     @property
     def is_leader(self) -> bool:
@@ -137,7 +138,7 @@ class LeaderElector:
 
     @property
     def leads_until(self) -> float:
-        """When we stop to act, if we cannot renew; on the monotonic clock."""
+        """When we stop acting, if we cannot renew; on the monotonic clock."""
         return self._leads_until
 
     @property
@@ -163,6 +164,11 @@ class LeaderElector:
         """How often the Lease has changed hands up to our reign: a number that only grows, to fence writes with."""
         return self._transitions
 
+    @property
+    def trouble(self) -> str:
+        """Why the last try to lead came to nothing; empty if it did not, or if another one leads."""
+        return self._trouble
+
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Run ``lead`` whenever we are the leader, until cancelled. Then the Lease is given back at once."""
         while True:
@@ -175,7 +181,7 @@ class LeaderElector:
 
     async def _campaign(self) -> None:
         while not self.is_leader:
-            wait_s = self._settings.retry_s
+            wait_s, trouble = self._settings.retry_s, ""
             try:
                 async with asyncio.timeout(self._settings.renew_deadline_s):
                     step = await self._look()
@@ -183,16 +189,22 @@ class LeaderElector:
                         wait_s = step.seconds
                     else:
                         await self._acquire(step)
-                        return
-            except (Conflict, AlreadyExists, NotFound):
+            except (Conflict, AlreadyExists):
                 pass  # another candidate was faster: look again soon
+            except NotFound as error:
+                # A Lease that went since we looked is free. One that cannot be made has no namespace to be in.
+                trouble = str(error) if self._observed is None else ""
             except (KubeError, TimeoutError) as error:
-                log.warning(
-                    "election failed",
-                    lease=self._settings.name,
-                    error=str(error) or "no answer in time",
-                )
-            await self._clock.sleep(spread(wait_s, self._ids.fraction()))
+                trouble = str(error) or "no answer in time"
+            self._say(trouble)
+            if not self.is_leader:
+                await self._clock.sleep(spread(wait_s, self._ids.fraction()))
+
+    def _say(self, trouble: str) -> None:
+        """Log what keeps us from the election, once for as long as it is the same."""
+        if trouble and trouble != self._trouble:
+            log.warning("election failed", lease=self._settings.name, error=trouble)
+        self._trouble = trouble
 
     async def _look(self) -> Step:
         try:

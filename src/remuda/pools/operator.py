@@ -76,6 +76,8 @@ class PoolOperator:
     def ready(self) -> tuple[bool, str]:
         """Say whether this replica does its part: it stands by, or it leads and has seen the whole fleet."""
         if not self._elector.is_leader:
+            if trouble := self._elector.trouble:
+                return False, f"cannot take part in the election: {trouble}"
             return True, "standing by: another replica leads, or will in a moment"
         if self._view is None or not self._view.synced:
             return False, "leading, but the fleet is not listed yet"

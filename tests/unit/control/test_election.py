@@ -20,7 +20,7 @@ from remuda.control.election import (
 from remuda.kube.core import LEASE, LeaseSpec
 from remuda.kube.patches import MergePatch
 from remuda.model.errors import BadInput
-from remuda.ports.kube import TimedOut, Unavailable
+from remuda.ports.kube import NotFound, TimedOut, Unavailable
 from remuda.sim.clock import SimClock
 from remuda.sim.ids import SeededIds
 from remuda.sim.loop import run
@@ -277,6 +277,21 @@ def test_a_lease_that_was_deleted_is_given_up_and_campaigned_for_again() -> None
             assert len(a.ended) == 1
             await asyncio.sleep(10)
             assert a.elector.is_leader
+
+    run(main)
+
+
+def test_what_keeps_a_candidate_from_the_election_is_said_until_it_is_over() -> None:
+    async def main() -> None:
+        kube = FakeKube()
+        a = Candidate(kube, "a")
+        kube.faults["create"] = [broken(NotFound, "The namespace")] * 3
+        async with campaigning(a):
+            await asyncio.sleep(3)
+            assert "The namespace failed" in a.elector.trouble
+            await asyncio.sleep(10)
+            assert a.elector.is_leader
+            assert a.elector.trouble == ""
 
     run(main)
 
