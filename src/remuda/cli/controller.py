@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import socket
 from contextlib import AsyncExitStack
@@ -35,6 +36,22 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_SECONDS_MAX = 86_400.0
+
+
+class _Seconds(click.FloatRange):
+    """A number of seconds. A range alone would let ``nan`` through: it is below nothing."""
+
+    def __init__(self, min: float = 0.0) -> None:  # noqa: A002 - click's own word
+        super().__init__(min=min, max=_SECONDS_MAX)
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
+        return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +148,7 @@ class _Settings:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long after its last renewal a leader stops to act. At least 1 s below --lease-duration.",
+    help="How long after its last renewal a leader stops acting. At least 1 s below --lease-duration.",
 )
 @click.option(
     "--lease-retry",
@@ -145,7 +162,7 @@ class _Settings:
 )
 @click.option(
     "--sweep-interval",
-    type=click.FloatRange(min=1.0),
+    type=_Seconds(min=1.0),
     envvar="REMUDA_SWEEP_INTERVAL",
     show_envvar=True,
     default=45.0,
@@ -155,7 +172,7 @@ class _Settings:
 )
 @click.option(
     "--orphan-grace",
-    type=click.FloatRange(min=5.0),
+    type=_Seconds(min=5.0),
     envvar="REMUDA_ORPHAN_GRACE",
     show_envvar=True,
     default=60.0,

@@ -53,6 +53,8 @@ def kubeconfig(tmp_path: Path) -> Path:
         pytest.param(
             ["--renew-deadline", "15"], "another may lead", id="times that let two lead at once"
         ),
+        pytest.param(["--sweep-interval", "nan"], "not a number", id="an interval that is none"),
+        pytest.param(["--orphan-grace", "inf"], "range", id="a grace without an end"),
         pytest.param(["--log-format", "xml"], "Invalid value", id="a log format that is none"),
     ],
 )
