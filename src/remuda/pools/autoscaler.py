@@ -151,9 +151,10 @@ class Autoscaler:
         return answers
 
     def _say_silence(self, why: str) -> None:
-        if bool(why) != bool(self._silent_because):
-            say = log.warning if why else log.info
-            say("dispatch does not answer" if why else "dispatch answers again", why=why)
+        if why and why != self._silent_because:
+            log.warning("demand is unknown", why=why)
+        elif self._silent_because and not why:
+            log.info("demand is known again")
         self._silent_because = why
 
     # --- Following ---------------------------------------------------------------------------------------------------

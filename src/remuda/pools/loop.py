@@ -264,6 +264,7 @@ class PoolLoop:
                 raise
             del memory.unanswered[name]
             memory.accept()
+            log.info("runner made", runner=name, pool=pool.name, why=creation.why)
             if pod is not None:
                 self._reins.expectations.wrote(creation.placeholder, runner_of(pod))
 
@@ -293,7 +294,7 @@ class PoolLoop:
             log.info("runner never came to be, or is gone", runner=name, pool=pool)
 
     def _say(self, turn: Turn) -> None:
-        """Post an Event about the pool for each trouble that begins."""
+        """Post an Event about the pool for each trouble that begins, and log it: Events are gone after an hour."""
         before = _troubles(turn.pool.status)
         for kind, (reason, message) in sorted(_troubles(turn.status).items()):
             if before.get(kind, ("", ""))[0] == reason:
@@ -302,6 +303,8 @@ class PoolLoop:
                 continue
             spoken = "PoolDraining" if kind == "Draining" else reason
             warning = kind != "Draining"
+            say = log.warning if warning else log.info
+            say("pool has news", pool=turn.pool.name, reason=spoken, why=message)
             self._reins.events.record(RUNNER_POOL, turn.pool, spoken, message, warning=warning)
 
     def _say_fallback(self, turn: Turn, memory: _Memory) -> None:
@@ -314,6 +317,7 @@ class PoolLoop:
                 f"Template {target} is on trial: beyond the roll's cap, runners are made from template"
                 f" {fell[0].placeholder.template}, the last that worked."
             )
+            log.info("pool has news", pool=turn.pool.name, reason="FellBack", why=text)
             self._reins.events.record(RUNNER_POOL, turn.pool, "FellBack", text)
 
 

@@ -109,6 +109,7 @@ class PoolMetrics:
 
     def fleet(self, fleet: str, filtered: Mapping[str, int]) -> None:
         """Publish how many hosts of a fleet take no new runner, by reason; every reason is there."""
+        self._avoided.labels(fleet)  # hosts are judged a little later: until then there is none
         for reason in UNHEALTHY_REASONS:
             self._filtered.labels(fleet, reason).set(filtered.get(reason, 0))
 

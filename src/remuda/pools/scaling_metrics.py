@@ -43,9 +43,8 @@ class ScalingMetrics:
 
     def demand(self, pool: str, signals: Signals | None) -> None:
         """Publish what dispatch told. Unknown demand leaves the last numbers and says that they are old."""
+        self._introduce(pool)
         self._known.labels(pool).set(0 if signals is None else 1)
-        for direction in DIRECTIONS:
-            self._scales.labels(pool, direction)
         if signals is None:
             return
         for name in SIGNALS:
@@ -63,6 +62,15 @@ class ScalingMetrics:
     def scaled(self, pool: str, direction: str) -> None:
         assert direction in DIRECTIONS
         self._scales.labels(pool, direction).inc()
+
+    def _introduce(self, pool: str) -> None:
+        """Write every series as 0 that is not there yet. What is there stays as it is."""
+        for metric in (self._oldest, self._floor, self._load, self._target, self._allocated):
+            metric.labels(pool)
+        for name in SIGNALS:
+            self._signal.labels(pool, name)
+        for direction in DIRECTIONS:
+            self._scales.labels(pool, direction)
 
     def forget(self, pool: str) -> None:
         """Drop a pool's series: it is gone, or no longer autoscaled."""

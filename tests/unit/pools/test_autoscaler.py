@@ -563,6 +563,18 @@ def test_signals_are_shown_one_by_one_beside_what_was_made_of_them() -> None:
     run(story)
 
 
+def test_before_dispatch_first_answers_every_number_is_there_as_zero() -> None:
+    async def story() -> None:
+        async with a_herd(scaled()) as herd:
+            await herd.clock.sleep(6)
+            assert herd.value("remuda_pool_demand_known", pool="mac") == 0
+            assert herd.value("remuda_pool_signal", pool="mac", signal="queued") == 0
+            assert herd.value("remuda_pool_oldest_queued_age_seconds", pool="mac") == 0
+            assert herd.value("remuda_pool_autoscaler_target", pool="mac") == 0
+
+    run(story)
+
+
 def test_a_schedule_that_cannot_be_read_is_told_once_and_left_out() -> None:
     bad = Schedule(
         name="office", cron="0 8 * * *", duration_seconds=3600, min_warm=9, time_zone="Moon/Sea"

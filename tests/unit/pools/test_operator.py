@@ -29,6 +29,7 @@ async def test_a_new_pool_is_filled_with_warm_runners(ranch: Ranch) -> None:
     assert ranch.metric("remuda_pool_runners", pool="mac", state="warm") == 3
     assert ranch.metric("remuda_pool_runners", pool="mac", state="stale") == 0
     assert ranch.metric("remuda_pool_reaped_total", pool="mac", cause="roll") == 0
+    assert ranch.metric("remuda_fleet_avoided_hosts", fleet="barn") == 0
 
 
 @scenario()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from remuda.model.pool import Pool
+    from remuda.model.runner import Runner
     from remuda.pools.decide.brake import Blocked
     from remuda.pools.decide.counts import Counts
 
@@ -28,10 +29,11 @@ class Wanted:
     message: str
 
 
-def ready(pool: Pool, counts: Counts) -> Wanted:
-    """Say whether a job would find a runner."""
+def ready(pool: Pool, counts: Counts, runners: Sequence[Runner]) -> Wanted:
+    """Say whether a job would find a runner, and which runners find no host."""
+    homeless = _homeless(runners) if counts.starting else ""
     if counts.warm:
-        have = f"{counts.warm} of {pool.replicas} runners can take a job now."
+        have = f"{counts.warm} of {pool.replicas} runners can take a job now{homeless}."
         return Wanted("Ready", "True", "Warm", have)
     if not pool.replicas and not counts.alive:
         return Wanted("Ready", "True", "Empty", "The pool wants no runners.")
@@ -49,9 +51,18 @@ def ready(pool: Pool, counts: Counts) -> Wanted:
         (counts.marked, "leaving"),
     )
     state = ", ".join(f"{number} {what}" for number, what in parts if number)
-    return Wanted(
-        "Ready", "False", "NoWarmRunner", f"No runner is warm: {state or 'all are leaving'}."
-    )
+    none = f"No runner is warm: {state or 'all are leaving'}{homeless}."
+    return Wanted("Ready", "False", "NoWarmRunner", none)
+
+
+def _homeless(runners: Sequence[Runner]) -> str:
+    """Say how many runners the scheduler has no host for, and why. Of several reasons one, always the same."""
+    reasons = [r.unschedulable_why for r in runners if r.unschedulable_since and r.is_alive]
+    if not reasons:
+        return ""
+    why = min(reasons).rstrip(". ")
+    find = "finds" if len(reasons) == 1 else "find"
+    return f"; {len(reasons)} {find} no host" + (f": {why}" if why else "")
 
 
 def rolling(pool: Pool, counts: Counts, stuck: str) -> Wanted:
@@ -91,7 +102,10 @@ def degraded(pool: Pool, stuck: str, blocked: Blocked) -> Wanted:
         )
         return Wanted("Degraded", "True", "RollStuck", text + _fallback(pool))
     if blocked == "no_healthy_node":
-        text = f"Fleet {pool.fleet} has no healthy node, so missing runners cannot be made."
+        text = (
+            f"Fleet {pool.fleet} has no healthy node, so missing runners cannot be made. A node counts while it is"
+            f" labelled remuda.dev/fleet={pool.fleet}, Ready, not cordoned and without pressure."
+        )
         return Wanted("Degraded", "True", "NoHealthyNode", text)
     if blocked == "fleet_view_error":
         text = f"The state of fleet {pool.fleet} cannot be read, so missing runners are not made."

@@ -78,7 +78,7 @@ def _deleted(
         actions=leaving.actions,
         counts=counts,
         conditions=(
-            conditions.ready(pool, counts),
+            conditions.ready(pool, counts, runners),
             conditions.rolling(pool, counts, ""),
             conditions.draining(pool, leaving.busy, leaving.terminating),
             conditions.degraded(pool, "", ""),
@@ -114,7 +114,7 @@ def _kept(
         counts=counts,
         roll_waiting_since=roll.waiting_since,
         conditions=(
-            conditions.ready(pool, counts),
+            conditions.ready(pool, counts, runners),
             conditions.rolling(pool, counts, roll.stuck),
             conditions.draining(pool),
             conditions.degraded(pool, roll.stuck, filling.blocked),

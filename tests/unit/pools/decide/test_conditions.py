@@ -31,6 +31,16 @@ FULL = [warm("a"), warm("b"), warm("c")]
 ROLLING = [starting("a"), warm("b", template=OLD), warm("c", template=OLD)]
 
 
+NO_HEALTHY_NODE = (
+    "Fleet minis has no healthy node, so missing runners cannot be made. A node counts while it is labelled"
+    " remuda.dev/fleet=minis, Ready, not cordoned and without pressure."
+)
+
+
+def homeless(name: str, why: str = "0/3 nodes are available: 3 full.") -> Runner:
+    return waiting(name, unschedulable_since=ago(5), unschedulable_why=why)
+
+
 def said(
     kind: str,
     pool: Pool,
@@ -53,6 +63,15 @@ def said(
         pytest.param(
             4, [busy("a"), starting("b"), marked("c")],
             ("False", "NoWarmRunner", "No runner is warm: 1 busy, 1 starting, 1 missing, 1 leaving."), id="all else",
+        ),
+        pytest.param(
+            3, [warm("a"), homeless("b"), homeless("c", "0/3 nodes are available: 3 full.")],
+            ("True", "Warm", "1 of 3 runners can take a job now; 2 find no host: 0/3 nodes are available: 3 full."),
+            id="some find no host",
+        ),
+        pytest.param(
+            1, [homeless("a", "")], ("False", "NoWarmRunner", "No runner is warm: 1 starting; 1 finds no host."),
+            id="the only one finds no host, and nobody says why",
         ),
     ],
 )  # fmt: skip
@@ -145,7 +164,7 @@ UNREADABLE = Surroundings(slots=Slots(0, "fleet_view_error"))
         ),
         pytest.param(
             a_pool(), [], NO_NODE,
-            ("True", "NoHealthyNode", "Fleet minis has no healthy node, so missing runners cannot be made."),
+            ("True", "NoHealthyNode", NO_HEALTHY_NODE),
             id="no healthy node",
         ),
         pytest.param(
