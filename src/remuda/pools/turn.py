@@ -8,6 +8,7 @@ before the other looks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,14 +18,15 @@ from remuda.kube.proven import as_proven
 from remuda.kube.runner_pod import TemplateRefused, runner_template
 from remuda.model.runner import Phase, Runner
 from remuda.pools.decide.actions import Cause, CreateRunner, MarkRunner, ReapRunner
-from remuda.pools.decide.brake import Slots, slots
+from remuda.pools.decide.brake import PATIENCE, Slots, slots
 from remuda.pools.decide.conditions import Wanted
 from remuda.pools.decide.conflicts import label_conflicts
 from remuda.pools.decide.one_pass import Surroundings, decide
+from remuda.pools.decide.starting import is_timed, since
 from remuda.pools.status import with_conditions, with_counts, with_proven, with_roll_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from remuda.control.cache import Key
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from remuda.model.pool import Pool
     from remuda.pools.decide.actions import Action
     from remuda.pools.decide.one_pass import Decision
+    from remuda.pools.decide.starting import Watched
     from remuda.pools.hosts import Hosts
     from remuda.pools.reins import Reins
 
@@ -78,6 +81,8 @@ class Turns:
         self._hosts = hosts
         self._templates: dict[str, tuple[str, int, RunnerTemplate | TemplateRefused]] = {}
         self._proven: dict[str, tuple[tuple[str, int, str], RunnerTemplate | None]] = {}
+        self._watched: dict[str, dict[str, tuple[datetime, float]]] = {}
+        """Per pool the UIDs of starting runners: since when they say, and since when we have seen that."""
         self._conflicts: dict[str, str] | None = None
         reins.view.runner_pools.on_change(self._pools_changed)
 
@@ -143,6 +148,7 @@ class Turns:
     def forget(self, pool: str) -> None:
         self._templates.pop(pool, None)
         self._proven.pop(pool, None)
+        self._watched.pop(pool, None)
 
     def _decide(self, pool: Pool, now: datetime) -> Decision:
         view, guards = self._reins.view, self._reins.settings.guards
@@ -150,18 +156,38 @@ class Turns:
         if guards.expectations:
             runners = self._reins.expectations.seen(pool.name, runners)
         around = Surroundings(
-            slots=self._slots(pool.fleet),
+            slots=self._slots(pool, now),
             draining_nodes=view.draining(runners),
             pool_conflict=self._conflict(pool.name),
+            watched=self._watch(pool.name, runners),
         )
         return decide(pool, runners, around, now, guards=guards)
 
-    def _slots(self, fleet: str) -> Slots:
+    def _watch(self, pool: str, runners: Iterable[Runner]) -> Watched:
+        """Return for how long we have seen runners in the trouble that they are in, by our own clock alone."""
+        now, before = self._reins.clock.monotonic(), self._watched.get(pool, {})
+        after = {
+            r.uid: known
+            if (known := before.get(r.uid)) and known[0] == since(r)
+            else (since(r), now)
+            for r in runners
+            if is_timed(r)
+        }
+        self._watched[pool] = after
+        return {uid: timedelta(seconds=now - first) for uid, (_, first) in after.items()}
+
+    def _slots(self, pool: Pool, now: datetime) -> Slots:
         if not self._reins.settings.guards.brake:
             return Slots(_NO_BRAKE)
-        view = self._reins.view
+        view, fleet = self._reins.view, pool.fleet
         siblings = view.siblings(fleet)
-        starting = set(view.starting(fleet))
+        endless = {s.name for s in siblings if not s.spec.provisioning.start_timeout_seconds}
+        endless.discard(pool.name)
+        starting = {
+            runner.name
+            for of, runner in view.starting(fleet)
+            if of not in endless or now - since(runner) < PATIENCE
+        }
         for sibling in siblings:
             placeholders = self._reins.expectations.placeholders(sibling.name)
             starting.update(placeholder.name for placeholder in placeholders)

@@ -153,9 +153,10 @@ class FleetView:
     def service_account(self, name: str) -> ServiceAccount | None:
         return self.service_accounts.get(name, namespace=self._namespace)
 
-    def starting(self, fleet: str) -> frozenset[str]:
-        """Return the names of the fleet's runners that are starting, whatever their pool."""
-        return frozenset(pod.name for pod in self.pods.found("starting", fleet))
+    def starting(self, fleet: str) -> tuple[tuple[str, Runner], ...]:
+        """Return the fleet's runners that are starting, each with the name of its pool."""
+        found = self.pods.found("starting", fleet)
+        return tuple((pod.labels[POOL], self._runner(pod)) for pod in found)
 
     def starting_on(self, fleet: str) -> frozenset[str]:
         """Return the hosts on which runners of the fleet are starting."""
@@ -243,4 +244,6 @@ def _by_starting_fleet(pod: Pod) -> Iterable[str]:
     fleet = pod.spec.node_selector.get(FLEET)
     if not fleet or pod.metadata.deletion_timestamp is not None:
         return ()
+    if not pod.labels.get(POOL):
+        return ()  # taken out of its pool by a person: no deadline ever frees the slot that it would hold
     return (fleet,) if phase_of(pod) is Phase.STARTING else ()

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+PATIENCE = timedelta(seconds=300)
+"""
+A pool without a start deadline holds slots that its siblings need for no longer than the default deadline. Its starts
+still hold back its own: it may wait for itself for as long as it likes.
+"""
 
 Blocked = Literal["", "fleet_cap", "no_healthy_node", "fleet_view_error"]
 

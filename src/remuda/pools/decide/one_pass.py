@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from remuda.pools.decide.brake import Blocked, Slots
     from remuda.pools.decide.conditions import Wanted
     from remuda.pools.decide.counts import Counts
+    from remuda.pools.decide.starting import Watched
 
 BLOCKED_RETRY = timedelta(seconds=5)
 """A slot is freed by a sibling, or a node comes back: neither is an event of this pool."""
@@ -36,6 +37,8 @@ class Surroundings:
     draining_nodes: frozenset[str] = frozenset()
     pool_conflict: str = ""
     """Which older pool serves the same labels, as a sentence."""
+    watched: Watched | None = None
+    """How long we have seen starting runners in the trouble that they are in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ def _kept(
 ) -> Decision:
     ended = reaping.ended(runners, deletion_first=guards.deletion_first)
     left = _without(runners, ended)
-    overdue = starting.overdue(pool, left, now)
+    overdue = starting.overdue(pool, left, now, around.watched)
     left = _without(left, overdue)
     drained = drain.off_nodes(left, around.draining_nodes)
     left = _without(left, drained)
@@ -123,7 +126,7 @@ def _kept(
         blocked=filling.blocked,
         worked=trial.is_worth_remembering(pool, runners),
         look_again_after=_soonest(
-            starting.next_deadline(pool, left, now),
+            starting.next_deadline(pool, left, now, around.watched),
             roll.look_again_after,
             BLOCKED_RETRY if filling.blocked else None,
             SOON if len(left) < len(runners) - len(ended) else None,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,3 +104,35 @@ def test_the_next_deadline_is_the_soonest() -> None:
 )
 def test_why(runner: Runner, why: str) -> None:
     assert [reap.why for reap in overdue(a_pool(), [runner], NOW)] == [why]
+
+
+@pytest.mark.parametrize(
+    ("told_s", "watched_s", "late"),
+    [
+        pytest.param(300, 0, False, id="our clock is ahead: it began just now"),
+        pytest.param(599, 299, False, id="it may use its whole time by our own watch"),
+        pytest.param(300, 300, True, id="our own watch is enough"),
+        pytest.param(-300, 300, True, id="also if our clock is behind"),
+        pytest.param(
+            599, 10, False, id="what began before we led may have begun later than it says"
+        ),
+        pytest.param(600, 10, True, id="but no later than clocks can differ"),
+    ],
+)
+def test_whose_clock_counts(told_s: float, watched_s: float, late: bool) -> None:  # noqa: FBT001 - a column
+    runner, watched = starting("a", bound_at=ago(told_s)), {"uid-a": timedelta(seconds=watched_s)}
+
+    assert bool(overdue(a_pool(), [runner], NOW, watched)) is late
+    left = next_deadline(a_pool(), [runner], NOW, watched)
+    assert left is not None
+    assert (left <= timedelta(0)) is late
+
+
+def test_a_runner_that_we_see_for_the_first_time_has_all_its_time() -> None:
+    assert overdue(a_pool(), [starting("a", bound_at=ago(599))], NOW, {}) == ()
+
+
+def test_a_time_at_the_end_of_all_days_stops_no_pass() -> None:
+    runner = starting("a", bound_at=datetime.max.replace(tzinfo=UTC))
+
+    assert overdue(a_pool(), [runner], NOW, {"uid-a": timedelta(seconds=300)}) != ()
