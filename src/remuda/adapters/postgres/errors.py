@@ -1,0 +1,120 @@
+"""asyncpg's errors as ours. Errors of a statement's own making (a broken constraint) pass through unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import asyncpg
+
+from remuda.ports.database import (
+    DatabaseConflict,
+    DatabaseError,
+    DatabaseRefused,
+    DatabaseTimeout,
+    DatabaseUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNAVAILABLE = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,  # a server that was demoted, or whose disk was made read-only
+)
+_TIMEOUT = (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
+_CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_NOT_LET_IN = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ClientConfigurationError,
+)
+_OTHER_SCHEMA = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)
+
+
+class Place:
+    """Which database it is, for messages: everything of its URL but the password."""
+
+    def __init__(self, url: str) -> None:
+        self._secrets: tuple[str, ...] = ()
+        try:
+            parts = urlsplit(url)
+            asked = parse_qs(parts.query)
+            host = parts.hostname or asked.get("host", ["localhost"])[0]
+            port = f":{parts.port}" if parts.port else ""
+        except ValueError:
+            self._text = "the database"
+            return
+        self._text = f"the database {parts.path.strip('/')} at {host}{port}"
+        passwords = [parts.password or "", *asked.get("password", [])]
+        spelled = [text for p in passwords for text in (p, unquote(p)) if text]
+        self._secrets = tuple(dict.fromkeys(spelled))
+
+    def __str__(self) -> str:
+        return self._text
+
+    def say(self, error: BaseException) -> str:
+        """Return the error's own text on one line, without the password."""
+        text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+@contextlib.contextmanager
+def translated(place: Place) -> Iterator[None]:
+    """Turn what the block raises into a DatabaseError, if it is the database's or the network's fault."""
+    try:
+        yield
+    except (*_TIMEOUT, *_UNAVAILABLE, *_CONFLICT, *_NOT_LET_IN, *_OTHER_SCHEMA) as error:
+        raise _ours(error, place) from None
+    except asyncpg.InterfaceError as error:
+        if "clos" not in str(
+            error
+        ):  # "connection is closed", "pool is closing": anything else is our own bug
+            raise
+        raise _unavailable(error, place) from None
+
+
+def _ours(error: BaseException, place: Place) -> DatabaseError:
+    if isinstance(error, _TIMEOUT):  # first: TimeoutError is an OSError too
+        return DatabaseTimeout(
+            f"No answer in time from {place}",
+            why=place.say(error),
+            fix="It is tried again; if it stays so, look at the server's load and locks",
+        )
+    if isinstance(error, _CONFLICT):
+        return DatabaseConflict(
+            f"A transaction was rolled back by {place}",
+            why=place.say(error),
+            fix="It is tried again",
+        )
+    if isinstance(error, _OTHER_SCHEMA):
+        return DatabaseRefused(
+            f"{place} has not the schema that this version needs",
+            why=place.say(error),
+            fix="Run: remuda server migrate",
+        )
+    if isinstance(error, _NOT_LET_IN):
+        return DatabaseRefused(
+            f"{place} refused us",
+            why=place.say(error),
+            fix="Look at user, password and database in REMUDA_DATABASE_URL, and at the user's rights",
+        )
+    return _unavailable(error, place)
+
+
+def _unavailable(error: BaseException, place: Place) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"{place} is not available",
+        why=place.say(error),
+        fix="It is tried again; if it stays so, see that the server runs and can be reached",
+    )
