@@ -70,7 +70,7 @@ def test_the_operator_is_run_as_printed(tmp_path: Path) -> None:
     assert ":9464" in commands
     printed = _run(commands.replace(":9464", f":{free_port()}"), tmp_path)
     for said in (
-        "lead",
+        "leading\n",
         "runnerpool.remuda.dev/mac condition met",
         "Fleet minis has no healthy node",
         'runnerpool.remuda.dev "mac" deleted',

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from remuda.sim.scenarios import SCENARIOS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/reference/conditions-and-events.md"
 CODE = sorted((ROOT / "src/remuda/pools").rglob("*.py"))
@@ -53,3 +55,10 @@ def test_the_page_is_the_code() -> None:
 )
 def test_the_search_finds(reason: str) -> None:
     assert reason in said_in_code()
+
+
+def test_the_page_about_the_simulator_has_every_scenario_and_every_break() -> None:
+    page = (ROOT / "docs/explanation/simulation.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    told = {row[1].strip(" `"): set(re.findall(r"`(\w+)`", row[3])) for row in rows}
+    assert told == {name: set(scenario.breaks) for name, scenario in SCENARIOS.items()}

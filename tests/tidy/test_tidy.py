@@ -133,6 +133,20 @@ def test_decision_records_are_numbered_without_gaps_and_have_every_part() -> Non
         if (gaps := [w for w in wanted if f"## {w}" not in p.read_text()])
     }
     assert missing == {}
+    index = (ROOT / "docs/adr/README.md").read_text()
+    assert re.findall(r"\]\((\d{4}-[^)]+)\)", index) == [p.name for p in records]
+
+
+def test_every_page_is_in_the_index_of_its_folder() -> None:
+    pages = [p for p in _tracked(".md") if p.parent.parent == ROOT / "docs"]
+    lost = [
+        _name(page)
+        for page in pages
+        if page.name != "README.md"
+        and (index := page.parent / "README.md").exists()
+        and f"({page.name})" not in index.read_text()
+    ]
+    assert lost == []
 
 
 def test_the_changelog_keeps_its_form() -> None:
