@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import asyncpg
 
@@ -44,7 +44,7 @@ class Place:
     """Which database it is, for messages: everything of its URL but the password."""
 
     def __init__(self, url: str) -> None:
-        self._secrets: tuple[str, ...] = ()
+        self._secrets: tuple[str, ...] = (url,)
         try:
             parts = urlsplit(url)
             asked = parse_qs(parts.query)
@@ -54,9 +54,9 @@ class Place:
             self._text = "the database"
             return
         self._text = f"the database {parts.path.strip('/')} at {host}{port}"
-        passwords = [parts.password or "", *asked.get("password", [])]
-        spelled = [text for p in passwords for text in (p, unquote(p)) if text]
-        self._secrets = tuple(dict.fromkeys(spelled))
+        passwords = [unquote(parts.password or ""), *asked.get("password", [])]
+        spelled = {text for p in passwords if p for text in (p, quote(p), quote(p, safe=""))}
+        self._secrets = (url, parts.password or url, *sorted(spelled, key=len, reverse=True))
 
     def __str__(self) -> str:
         return self._text
@@ -79,9 +79,14 @@ def translated(place: Place) -> Iterator[None]:
     except asyncpg.InterfaceError as error:
         if "clos" not in str(
             error
-        ):  # "connection is closed", "pool is closing": anything else is our own bug
+        ):  # "connection is closed", "pool is closing"; else it is our own bug
             raise
         raise _unavailable(error, place) from None
+
+
+def may_heal(error: BaseException) -> bool:
+    """Tell whether the same statement may work later."""
+    return isinstance(error, (*_TIMEOUT, *_UNAVAILABLE, *_CONFLICT))
 
 
 def _ours(error: BaseException, place: Place) -> DatabaseError:

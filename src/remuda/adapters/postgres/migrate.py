@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from remuda.adapters.postgres.errors import Place
+import asyncpg
+
+from remuda.adapters.postgres.errors import Place, may_heal
 from remuda.adapters.postgres.migration_plan import (
     Applied,
     Fault,
@@ -79,7 +81,7 @@ async def migrate(
         await connection.execute(_TABLE)
         steps = _steps(place, await _applied(connection), available)
         for migration in steps:
-            await _run(connection, migration)
+            await _run(connection, migration, place)
     return steps
 
 
@@ -131,20 +133,28 @@ async def _applied(connection: Connection) -> tuple[Applied, ...]:
     return tuple(Applied(row["number"], row["name"], row["sha256"]) for row in rows)
 
 
-async def _run(connection: Connection, migration: Migration) -> None:
+async def _run(connection: Connection, migration: Migration, place: Place) -> None:
     """
     Run one file and note it.
 
     Without a transaction a crash can come between the two; such files must be written to be run again.
     """
-    done = (migration.number, migration.name, migration.sha256)
-    async with contextlib.AsyncExitStack() as stack:
-        if migration.in_transaction:
-            await stack.enter_async_context(connection.transaction())
-        for statement in migration.statements:
-            await connection.execute(statement)
-        await connection.execute(_DONE, *done)
-    await connection.execute("RESET ALL")  # a SET in one file is not for the next
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            if migration.in_transaction:
+                await stack.enter_async_context(connection.transaction())
+            for statement in migration.statements:
+                await connection.execute(statement)
+            await connection.execute("RESET ALL")  # a SET in one file is not for the next
+            await connection.execute(_DONE, migration.number, migration.name, migration.sha256)
+    except asyncpg.PostgresError as error:
+        if may_heal(error):
+            raise
+        raise DatabaseRefused(
+            f"{place} was not migrated",
+            why=f"{migration} failed ({place.say(error)})",
+            fix="Those before it stay; mend what it stumbled over and run it again",
+        ) from None
 
 
 def _available(place: Place, files: Mapping[str, str] | None) -> tuple[Migration, ...]:
