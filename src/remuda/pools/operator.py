@@ -69,10 +69,6 @@ class PoolOperator:
         self._limit_s = settings.renew_deadline_s * 3
         self._view: FleetView | None = None
 
-    @property
-    def is_leader(self) -> bool:
-        return self._elector.is_leader
-
     def ready(self) -> tuple[bool, str]:
         """Say whether this replica does its part: it stands by, or it leads and has seen the whole fleet."""
         if not self._elector.is_leader:

@@ -48,7 +48,7 @@ def needs(settings: PoolSettings) -> tuple[Need, ...]:
         *_all(POD, (*_READ, "create", "patch", "delete"), ours),
         *_all(SERVICE_ACCOUNT, (*_READ, "create", "delete"), ours),
         *_all(EVENT, ("create", "patch"), ours),
-        *_all(LEASE, ("get", "create", "patch"), settings.lease_namespace or ours),
+        *_all(LEASE, ("get", "create", "patch"), ours),
         *_all(NODE, _READ),
         *_all(NODE, ("patch",), subresource="status"),
         *_all(RUNTIME_CLASS, _READ),

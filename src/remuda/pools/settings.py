@@ -24,9 +24,6 @@ class PoolSettings:
     pod: PodSettings
     """What the Pods of runners are made of, beside what their pool says."""
 
-    lease_namespace: str = ""
-    """Where the Lease of the election is. Empty: in ``namespace``."""
-
     lease_name: str = "remuda-controller"
     lease_duration_s: int = 15
     renew_deadline_s: float = 10.0
@@ -82,7 +79,7 @@ class PoolSettings:
 
     def election(self) -> ElectionSettings:
         return ElectionSettings(
-            namespace=self.lease_namespace or self.namespace,
+            namespace=self.namespace,
             name=self.lease_name,
             identity=self.identity,
             lease_duration_s=self.lease_duration_s,

@@ -112,6 +112,34 @@ class Verdict:
             self.on_enough()
 
 
+class Fencing:
+    """Only the holder of the Lease writes, and only while it lasts. Leases themselves are anybody's to try for."""
+
+    invariant = "S8 fencing"
+
+    def __init__(self, lease: str, controllers: tuple[str, ...]) -> None:
+        self._lease, self._controllers = lease, controllers
+        self._holder = ""
+        self._lasts_until = 0.0
+
+    def look(self, change: Observed) -> str | None:
+        if change.plural == "leases":
+            if change.event.key == self._lease:
+                spec = change.event.object["spec"]
+                self._holder = str(spec.get("holderIdentity") or "")
+                # True time: the clocks of the actors may be wrong, and the checker must not share their error.
+                self._lasts_until = change.at_s + float(spec["leaseDurationSeconds"])
+            return None
+        if change.writer not in self._controllers:
+            return None
+        if self._holder.split("_")[0] != change.writer:
+            return f"{change.writer} wrote, but the lease is {self._holder or 'nobody'}'s"
+        if change.at_s > self._lasts_until:
+            late_s = change.at_s - self._lasts_until
+            return f"{change.writer} wrote {late_s:.1f} s after its lease ran out"
+        return None
+
+
 class Checkers:
     """Runs the checkers of one world."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
     from remuda.ports.kube import Kube
-    from remuda.sim.fleet.desk import Desk, Job
+    from remuda.sim.fleet.desk import Desk
 
 POLL_AGAIN_S = 2.0
 """How long after a failed poll the next one comes."""
@@ -102,11 +102,6 @@ class HollowHost:
             "vms": self._tend,
         }
         await run_forever(loops, asyncio.Event())
-
-    def job_of(self, pod_uid: str) -> Job | None:
-        """Return the job that a runner was given, if any."""
-        vm = self.disk.vms.get(pod_uid)
-        return vm.job if vm is not None else None
 
     # --- one Pod ------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remuda.sim.scenarios.keep_n.things import CONFIG_MAP, HERD_LABEL, HORSE_LABEL, LEASE, NAMESPACE
+from remuda.sim.scenarios.keep_n.things import CONFIG_MAP, HERD_LABEL, HORSE_LABEL, NAMESPACE
 
 if TYPE_CHECKING:
     from remuda.sim.checkers import Observed
@@ -53,33 +53,6 @@ class NoKill:
             return None
         rider = str((before.get("data") or {}).get("rider", ""))
         return f"{change.event.key} was taken from under {rider}" if rider else None
-
-
-class Fencing:
-    """Only the holder of the Lease changes horses, and only while the Lease lasts."""
-
-    invariant = "S8 fencing"
-
-    def __init__(self, controllers: frozenset[str]) -> None:
-        self._controllers = controllers
-        self._holder = ""
-        self._lasts_until = 0.0
-
-    def look(self, change: Observed) -> str | None:
-        if change.plural == "leases" and change.event.key == f"{NAMESPACE}/{LEASE}":
-            spec = change.event.object["spec"]
-            self._holder = str(spec.get("holderIdentity") or "")
-            # True time: the clocks of the actors may be wrong, and the checker must not share their error.
-            self._lasts_until = change.at_s + float(spec["leaseDurationSeconds"])
-            return None
-        if change.writer not in self._controllers:
-            return None
-        if self._holder.split("_")[0] != change.writer:
-            return f"{change.writer} wrote, but the lease is {self._holder or 'nobody'}'s"
-        if change.at_s > self._lasts_until:
-            late_s = change.at_s - self._lasts_until
-            return f"{change.writer} wrote {late_s:.1f} s after its lease ran out"
-        return None
 
 
 class AsAsked:

@@ -10,13 +10,14 @@ from remuda.kube.core import NAMESPACE as NAMESPACES
 from remuda.kube.core import Namespace
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.patches import MergePatch
+from remuda.sim.checkers import Fencing
 from remuda.sim.disturb import disturb
 from remuda.sim.plan import CALM, ROUGH, Faults
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.keep_n.checks import AsAsked, Caps, Fencing, NoKill
+from remuda.sim.scenarios.keep_n.checks import AsAsked, Caps, NoKill
 from remuda.sim.scenarios.keep_n.controller import HerdController
 from remuda.sim.scenarios.keep_n.people import Owner, Rider
-from remuda.sim.scenarios.keep_n.things import CONFIG_MAP, NAMESPACE
+from remuda.sim.scenarios.keep_n.things import CONFIG_MAP, LEASE, NAMESPACE
 
 if TYPE_CHECKING:
     from remuda.sim.world import World
@@ -34,7 +35,7 @@ DEAF_S = 90.0
 
 
 async def play(world: World, options: Options) -> None:
-    world.checkers.add(Caps(), NoKill(), Fencing(frozenset(CONTROLLERS)))
+    world.checkers.add(Caps(), NoKill(), Fencing(f"{NAMESPACE}/{LEASE}", CONTROLLERS))
     setup = KubeClient(world.plane.wire())
     await setup.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=NAMESPACE)))
     over = asyncio.Event()

@@ -11,7 +11,7 @@ from remuda.model.runner import Phase
 from remuda.sim.ids import SeededIds
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill, OwnRetires
+from remuda.sim.scenarios.pools.checks import Caps, NoKill, OwnRetires, fencing
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import Stage, image
@@ -83,7 +83,7 @@ async def play(world: World, options: Options) -> None:
         Caps(seen, lag_s=30.0),
         OwnRetires(seen, lag_s=0.0),
         BlastRadius(seen),
-        Fencing(),
+        fencing(),
     )
     await stage.furnish()
     world.set_faults(options.faults or CALM)

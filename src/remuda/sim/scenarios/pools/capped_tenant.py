@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from remuda.kube.runner_pool import Autoscaling
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
+from remuda.sim.scenarios.pools.checks import Caps, NoKill, fencing
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import Stage
@@ -26,7 +26,7 @@ HIDDEN = "hidden_demand"
 async def play(world: World, options: Options) -> None:
     stage, seen = Stage(world, options.broken - {HIDDEN}), Seen()
     stage.dispatch.hides_withheld = HIDDEN in options.broken
-    world.checkers.add(seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), Fencing())
+    world.checkers.add(seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), fencing())
     await stage.furnish()
     world.set_faults(options.faults or CALM)
     for number in range(1, 4):

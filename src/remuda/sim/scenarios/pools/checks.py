@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from remuda.kube.names import OWNER, POOL
 from remuda.model.runner import Phase
+from remuda.sim.checkers import Fencing
 from remuda.sim.fleet.statuses import TERMINAL
 from remuda.sim.scenarios.pools.seen import is_runner
 from remuda.sim.scenarios.pools.stage import CONTROLLERS, LEASE, SPACE
@@ -184,31 +185,8 @@ class OwnRetires:
             del retired[next(iter(retired))]
 
 
-class Fencing:
-    """Only the holder of the Lease writes, and only while the Lease lasts."""
-
-    invariant = "S8 fencing"
-
-    def __init__(self) -> None:
-        self._holder = ""
-        self._lasts_until = 0.0
-
-    def look(self, change: Observed) -> str | None:
-        if change.plural == "leases":
-            if change.event.key == f"{SPACE}/{LEASE}":
-                spec = change.event.object["spec"]
-                self._holder = str(spec.get("holderIdentity") or "")
-                # True time: the clocks of the actors may be wrong, and the checker must not share their error.
-                self._lasts_until = change.at_s + float(spec["leaseDurationSeconds"])
-            return None
-        if change.writer not in CONTROLLERS:
-            return None
-        if self._holder.split("_")[0] != change.writer:
-            return f"{change.writer} wrote, but the lease is {self._holder or 'nobody'}'s"
-        if change.at_s > self._lasts_until:
-            late_s = change.at_s - self._lasts_until
-            return f"{change.writer} wrote {late_s:.1f} s after its lease ran out"
-        return None
+def fencing() -> Fencing:
+    return Fencing(f"{SPACE}/{LEASE}", CONTROLLERS)
 
 
 class FailStatic:

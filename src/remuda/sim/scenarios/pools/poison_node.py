@@ -10,7 +10,7 @@ from remuda.kube.runner_pool import Provisioning
 from remuda.model.runner import Phase
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
+from remuda.sim.scenarios.pools.checks import Caps, NoKill, fencing
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import SPACE, Stage
@@ -34,7 +34,7 @@ POOLS = {"mac-a": 6, "mac-b": 4}
 
 async def play(world: World, options: Options) -> None:
     stage, seen = Stage(world, options.broken), Seen()
-    world.checkers.add(seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), Fencing())
+    world.checkers.add(seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), fencing())
     await stage.furnish()
     world.set_faults(options.faults or CALM)
     poison = stage.host("mac-bad", vms=12, boot_s=BOOT_S)

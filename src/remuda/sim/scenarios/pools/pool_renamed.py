@@ -10,7 +10,7 @@ from remuda.model.runner import Phase
 from remuda.ports.kube import Cascade
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.pools.checks import Caps, Fencing, GoesLast, NoKill
+from remuda.sim.scenarios.pools.checks import Caps, GoesLast, NoKill, fencing
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import PERSON, SPACE, Stage
@@ -28,7 +28,7 @@ GOES_WITHIN_S = 60.0
 async def play(world: World, options: Options) -> None:
     stage, seen = Stage(world, options.broken), Seen()
     world.checkers.add(
-        seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), GoesLast(seen), Fencing()
+        seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), GoesLast(seen), fencing()
     )
     await stage.furnish()
     world.set_faults(options.faults or CALM)

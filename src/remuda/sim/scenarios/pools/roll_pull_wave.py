@@ -9,7 +9,7 @@ from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import Provisioning, Rollout
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill, OwnRetires, WarmThroughRoll
+from remuda.sim.scenarios.pools.checks import Caps, NoKill, OwnRetires, WarmThroughRoll, fencing
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import DISPATCH, Stage, image
@@ -39,7 +39,7 @@ async def play(world: World, options: Options) -> None:
         Caps(seen, lag_s=30.0),
         through_roll,
         OwnRetires(seen, lag_s=0.0),
-        Fencing(),
+        fencing(),
     )
     await stage.furnish()
     world.set_faults(options.faults or CALM)

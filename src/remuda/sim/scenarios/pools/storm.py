@@ -12,10 +12,10 @@ from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.pools.checks import (
     Caps,
     FailStatic,
-    Fencing,
     GoesLast,
     NoKill,
     OwnRetires,
+    fencing,
 )
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.people import QUEUES, Person, dispatch_fails, jobs_arrive
@@ -47,7 +47,7 @@ async def play(world: World, options: Options) -> None:
         Caps(seen, lag_s=LAG_S),
         OwnRetires(seen, lag_s=LAG_S),
         GoesLast(seen),
-        Fencing(),
+        fencing(),
         static,
     )
     await stage.furnish()

@@ -11,7 +11,7 @@ from remuda.kube.patches import MergePatch
 from remuda.model.runner import Phase
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.pools.checks import Caps, Fencing, NoKill
+from remuda.sim.scenarios.pools.checks import Caps, NoKill, fencing
 from remuda.sim.scenarios.pools.ends import LINGER_S, all_ends
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import CONTROLLERS, SPACE, Stage
@@ -31,7 +31,7 @@ DELETES = "V4 finalizers drain"
 
 async def play(world: World, options: Options) -> None:
     stage, seen = Stage(world, options.broken), Seen()
-    world.checkers.add(seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), Fencing())
+    world.checkers.add(seen, NoKill(stage.dispatch), Caps(seen, lag_s=30.0), fencing())
     await stage.furnish()
     world.set_faults(options.faults or CALM)
     for number in range(1, 4):
