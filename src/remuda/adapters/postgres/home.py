@@ -253,7 +253,7 @@ def server_state(home: Home) -> tuple[int | None, str]:
 def _owner(path: Path) -> int | None:
     try:
         return path.stat().st_uid
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise _refused(f"{path} cannot be read ({error.strerror})", "Run as its owner") from None
