@@ -77,6 +77,15 @@ def is_busy(pod: Pod) -> bool:
     return delivered is not None and delivered.status != "False"
 
 
+def ended_for_nothing(pod: Pod) -> bool:
+    """Say whether a runner that ended had no job and was not asked to leave: it failed, whatever its exit code."""
+    asked = any(key in pod.metadata.labels for key in (OWNER, MARK, DRAIN))
+    poller = _poller(pod)
+    polled = poller.state.terminated if poller is not None else None
+    delivered = _condition(pod, JOB_DELIVERED, "True") is not None
+    return not (asked or delivered or (polled is not None and polled.exit_code == 0))
+
+
 def _warm_at(pod: Pod) -> datetime | None:
     """Return since when the runner has been ready for a job: its poller runs, or its guest said so."""
     if any(container.name == POLLER for container in pod.spec.init_containers):

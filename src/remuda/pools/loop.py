@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, assert_never
 import structlog
 from msgspec.structs import replace
 
-from remuda.control.backoff import Backoff
 from remuda.control.queue import QueueSettings, WorkQueue
 from remuda.kube.core import POD
 from remuda.kube.names import POOL_DRAIN
 from remuda.kube.runner_pod import TemplateRefused
 from remuda.kube.runner_pool import RUNNER_POOL
-from remuda.kube.runner_view import runner_of
+from remuda.kube.runner_view import ended_for_nothing, runner_of
+from remuda.model.runner import Phase
 from remuda.pools.decide.actions import (
     Cause,
     CreateRunner,
@@ -30,7 +30,7 @@ from remuda.pools.decide.actions import (
     ReleasePool,
     UnmarkRunner,
 )
-from remuda.pools.turn import Refusal
+from remuda.pools.holdback import Failed, HoldBack, Refusal
 from remuda.ports.kube import (
     Conflict,
     Invalid,
@@ -60,6 +60,8 @@ _SILENT_MAX_S: Final = 120.0
 _SOONEST: Final = timedelta(milliseconds=50)
 """A wait that a clock cannot tell from none would make the loop spin."""
 _CONFLICT_RETRY: Final = timedelta(seconds=1)
+_HOLDS_MAX: Final = 8
+"""When more templates than this are remembered, those without runners are forgotten."""
 
 
 class PoolLoop:
@@ -175,7 +177,8 @@ class PoolLoop:
         if wanted and not leaving and pool.status.template_hash != wanted:
             self._wake(name)
             return None
-        return self._turns.take(pool, memory.refusal(self._reins.clock.monotonic()))
+        memory.see((*self._view.runners(name), *self._reins.expectations.placeholders(name)))
+        return self._turns.take(pool, memory.refusals(self._reins.clock.monotonic()))
 
     def _next_look(
         self, turn: Turn, memory: _Memory, errors: list[KubeError], later: timedelta | None
@@ -192,9 +195,7 @@ class PoolLoop:
             waits.append(timedelta(seconds=settings.blocked_retry_s))
         if self._reins.expectations.placeholders(turn.pool.name):
             waits.append(timedelta(seconds=settings.confirm_after_s))
-        refused_s = memory.refused_until - self._reins.clock.monotonic()
-        if refused_s > 0:
-            waits.append(timedelta(seconds=refused_s))
+        waits += memory.waits(self._reins.clock.monotonic())
         return max(_SOONEST, min(wait for wait in waits if wait is not None))
 
     def _forget(self, name: str) -> None:
@@ -216,7 +217,8 @@ class PoolLoop:
     def _job(self, pool: RunnerPool, action: Action, memory: _Memory) -> Job:
         match action:
             case ReapRunner(runner):
-                return partial(self._doubting, memory, runner, partial(self._reap, pool, action))
+                reap = partial(self._reap, pool, action, memory)
+                return partial(self._doubting, memory, runner, reap)
             case MarkRunner(runner):
                 return partial(self._doubting, memory, runner, partial(self._applier.mark, action))
             case UnmarkRunner(runner):
@@ -237,16 +239,29 @@ class PoolLoop:
             memory.doubts[runner.name] = runner
             raise
 
-    async def _reap(self, pool: RunnerPool, action: ReapRunner) -> None:
+    async def _reap(self, pool: RunnerPool, action: ReapRunner, memory: _Memory) -> None:
+        if action.cause is Cause.ENDED:
+            self._note_end(pool.name, action, memory)
         await self._applier.reap(action, pool.name)
         if action.cause is Cause.START_TIMEOUT:
             self._hosts.start_failed(action.runner, self._reins.clock.now())
 
+    def _note_end(self, pool: str, action: ReapRunner, memory: _Memory) -> None:
+        """Take note of a runner that ended for nothing, so that the next ones are not made in a tight loop."""
+        runner, pod = action.runner, self._view.pod(action.runner.name)
+        if pod is None or pod.uid != runner.uid or not ended_for_nothing(pod):
+            return
+        newest = max((r.created_at for r in self._view.runners(pool)), default=runner.created_at)
+        failed = Failed(runner.created_at, newest, action.why)
+        now, fraction = self._reins.clock.monotonic(), self._reins.ids.fraction()
+        memory.hold(runner.template).fail(failed, now, fraction)
+
     def _create(self, pool: RunnerPool, creation: Creation, memory: _Memory) -> Job:
         async def create() -> None:
             name, now = creation.placeholder.name, self._reins.clock.monotonic()
+            hold = memory.hold(creation.placeholder.template)
             again = name in memory.unanswered
-            if not again and memory.is_held_back(now):
+            if not again and now < hold.until:
                 self._reins.expectations.absent(pool.name, name)
                 return  # the server refused another one of this pass
             memory.unanswered[name] = creation
@@ -256,14 +271,14 @@ class PoolLoop:
                 raise  # the same name is tried again: if it is there, it is this one
             except (Invalid, Refused) as error:
                 del memory.unanswered[name]
-                memory.refuse(str(error), now, self._reins.ids.fraction())
+                hold.refuse(str(error), now, self._reins.ids.fraction())
                 log.warning("runner refused", pool=pool.name, runner=name, error=str(error))
                 return
             except KubeError:
                 del memory.unanswered[name]
                 raise
             del memory.unanswered[name]
-            memory.accept()
+            hold.accept()
             log.info("runner made", runner=name, pool=pool.name, why=creation.why)
             if pod is not None:
                 self._reins.expectations.wrote(creation.placeholder, runner_of(pod))
@@ -333,30 +348,36 @@ class _Memory:
         """Runners about which a write was not answered, as they were before."""
         self.unanswered: dict[str, Creation] = {}
         """Creations that may have happened."""
-        self.refused_until = float("-inf")
-        self._refused = ""
-        self._refusals = 0
+        self.holds: dict[str, HoldBack] = {}
+        """By template, what keeps runners of it from being made."""
+        self._serving: frozenset[str] = frozenset()
+        self._starting: frozenset[str] = frozenset()
+        """The templates of which a runner is starting."""
 
-    def refusal(self, now: float) -> Refusal | None:
-        """Return what the server has against our runners; after a while one is tried again."""
-        if not self._refused:
-            return None
-        return Refusal(self._refused, tries=0 if now < self.refused_until else 1)
+    def hold(self, template: str) -> HoldBack:
+        return self.holds.setdefault(template, HoldBack())
 
-    def refuse(self, why: str, now: float, fraction: float) -> None:
-        """Make no runner for a while: the server said no, and only a person or time can help."""
-        if now >= self.refused_until:
-            self._refusals += 1
-            wait_s = Backoff(first_s=2.0, longest_s=60.0).wait_s(self._refusals, fraction)
-            self.refused_until = now + wait_s
-        self._refused = why
+    def refusals(self, now: float) -> dict[str, Refusal]:
+        """Return by template what stands against making runners of it now."""
+        found = {t: hold.refusal(now, tried=t in self._starting) for t, hold in self.holds.items()}
+        return {template: refusal for template, refusal in found.items() if refusal is not None}
 
-    def is_held_back(self, now: float) -> bool:
-        return now < self.refused_until
+    def waits(self, now: float) -> list[timedelta]:
+        """Return after how long held-back runners may be tried again."""
+        return [timedelta(seconds=h.until - now) for h in self.holds.values() if h.until > now]
 
-    def accept(self) -> None:
-        self._refused, self._refusals = "", 0
-        self.refused_until = float("-inf")
+    def see(self, runners: tuple[Runner, ...]) -> None:
+        """Take note of who serves: a template of which one newly does works."""
+        serving = {r.uid: r.template for r in runners if r.phase in (Phase.WARM, Phase.BUSY)}
+        for template in {t for uid, t in serving.items() if uid not in self._serving}:
+            if template in self.holds:
+                self.holds[template].serve()
+        self._serving = frozenset(serving)
+        self._starting = frozenset(
+            r.template for r in runners if r.phase is Phase.STARTING and r.is_alive
+        )
+        if len(self.holds) > _HOLDS_MAX:
+            self.holds = {t: h for t, h in self.holds.items() if t in {r.template for r in runners}}
 
 
 def _troubles(status: RunnerPoolStatus) -> dict[str, tuple[str, str]]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from remuda.kube.pool_view import pool_of
 from remuda.kube.proven import as_proven
-from remuda.kube.runner_pod import TemplateRefused, runner_template
+from remuda.kube.runner_pod import RunnerTemplate, TemplateRefused, runner_template
 from remuda.model.runner import Phase, Runner
 from remuda.pools.decide.actions import Cause, CreateRunner, MarkRunner, ReapRunner
 from remuda.pools.decide.brake import PATIENCE, Slots, slots
@@ -23,6 +23,7 @@ from remuda.pools.decide.conditions import Wanted
 from remuda.pools.decide.conflicts import label_conflicts
 from remuda.pools.decide.one_pass import Surroundings, decide
 from remuda.pools.decide.starting import is_timed, since
+from remuda.pools.holdback import RUNNERS_FAIL
 from remuda.pools.status import with_conditions, with_counts, with_proven, with_roll_waiting
 
 if TYPE_CHECKING:
@@ -30,17 +31,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from remuda.control.cache import Key
-    from remuda.kube.runner_pod import RunnerTemplate
     from remuda.kube.runner_pool import RunnerPool, RunnerPoolStatus
     from remuda.model.pool import Pool
     from remuda.pools.decide.actions import Action
     from remuda.pools.decide.one_pass import Decision
     from remuda.pools.decide.starting import Watched
+    from remuda.pools.holdback import Refusal
     from remuda.pools.hosts import Hosts
     from remuda.pools.reins import Reins
 
 _SUFFIX_CHARS = 8
 _NO_BRAKE = 1_000_000
+_NO_REFUSALS: Mapping[str, Refusal] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,6 @@ class Creation:
     placeholder: Runner
     pod: bytes
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The server takes no runner of this pool of late."""
-
-    why: str
-    tries: int
-    """How many may be tried now all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +112,8 @@ class Turns:
         except TemplateRefused:
             return None
 
-    def take(self, pool: RunnerPool, refusal: Refusal | None = None) -> Turn:
-        """Look at a pool, decide, and reserve the names of the runners to make."""
+    def take(self, pool: RunnerPool, refusals: Mapping[str, Refusal] = _NO_REFUSALS) -> Turn:
+        """Look at a pool, decide, and reserve the names of the runners to make. ``refusals`` are by template."""
         now = self._reins.clock.now()
         template = self.template(pool)
         bad = str(template) if isinstance(template, TemplateRefused) else ""
@@ -130,12 +123,10 @@ class Turns:
         proven = self.proven(pool, digest)
         decision = self._decide(pool_of(pool, digest, proven.hash if proven else ""), now)
         wanted = tuple(a for a in decision.actions if isinstance(a, CreateRunner))
-        trouble = _trouble(bad, refusal if wanted else None)
-        creations: tuple[Creation, ...] = ()
-        if not isinstance(template, TemplateRefused):
-            made = refusal.tries if refusal else len(wanted)
-            known = {t.hash: t for t in (proven, template) if t is not None}
-            creations = self._reserve(pool, known, wanted[:made], now)
+        trouble = _trouble(bad, refusals, digest, wanted)
+        known = {t.hash: t for t in (proven, template) if isinstance(t, RunnerTemplate)}
+        tried = _tried(wanted, known, refusals)
+        creations = self._reserve(pool, known, tried, now)
         status = replace(with_counts(pool.status, pool, decision.counts), template_hash=digest)
         if decision.worked and not bad:
             status = with_proven(status, pool, digest)
@@ -237,11 +228,34 @@ class Turns:
             metrics.template_refused(pool.name)
 
 
-def _trouble(bad: str, refusal: Refusal | None) -> Wanted | None:
+def _tried(
+    wanted: tuple[CreateRunner, ...],
+    known: Mapping[str, RunnerTemplate],
+    refusals: Mapping[str, Refusal],
+) -> tuple[CreateRunner, ...]:
+    """Return the runners to make of those that are wanted: of a template that is refused, as many as may be tried."""
+    left = {template: refusal.tries for template, refusal in refusals.items()}
+    tried = []
+    for create in wanted:
+        if create.template not in known or not left.get(create.template, 1):
+            continue
+        tried.append(create)
+        if create.template in left:
+            left[create.template] -= 1
+    return tuple(tried)
+
+
+def _trouble(
+    bad: str, refusals: Mapping[str, Refusal], template: str, wanted: tuple[CreateRunner, ...]
+) -> Wanted | None:
     """Say what a person must mend before a runner can be made."""
     if bad:
         return Wanted("Degraded", "True", "TemplateRefused", bad)
-    return Wanted("Degraded", "True", "CreateRefused", refusal.why) if refusal else None
+    for asked in (template, *(create.template for create in wanted)):
+        refusal = refusals.get(asked)
+        if refusal is not None and (wanted or refusal.lasts):
+            return Wanted("Degraded", "True", refusal.reason, refusal.why)
+    return None
 
 
 def _permitted(actions: tuple[Action, ...], trouble: Wanted | None) -> tuple[Action, ...]:
@@ -263,4 +277,8 @@ def _is_for_roll(action: Action) -> bool:
 def _with_trouble(conditions: tuple[Wanted, ...], trouble: Wanted | None) -> tuple[Wanted, ...]:
     if trouble is None:
         return conditions
+    if trouble.reason == RUNNERS_FAIL and any(
+        c.type == trouble.type and c.status == trouble.status for c in conditions
+    ):
+        return conditions  # a roll that is stuck says more: what it waits for, and what is done meanwhile
     return (*(c for c in conditions if c.type != "Degraded"), trouble)

@@ -18,7 +18,7 @@ from remuda.kube.core import (
 )
 from remuda.kube.meta import Condition, ObjectMeta
 from remuda.kube.names import DRAIN, JOB_DELIVERED, MARK, MARKED_AT, OWNER, TEMPLATE
-from remuda.kube.runner_view import runner_of
+from remuda.kube.runner_view import ended_for_nothing, runner_of
 from remuda.model.runner import End, Mark, Phase
 
 CREATED = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -268,3 +268,23 @@ def test_alive_and_idle(pod: Pod, alive: bool, idle: bool) -> None:  # noqa: FBT
     runner = runner_of(pod)
 
     assert (runner.is_alive, runner.is_idle) == (alive, idle)
+
+
+CRASHED = ContainerState(terminated=Terminated(exit_code=1, finished_at=after(90)))
+
+
+@pytest.mark.parametrize(
+    ("pod", "for_nothing"),
+    [
+        pytest.param(a_vm(phase="Failed"), True, id="it failed before it had a job"),
+        pytest.param(a_vm(phase="Succeeded"), True, id="it ended well, but for nothing"),
+        pytest.param(a_vm(phase="Failed", labels={OWNER: "acme"}), False, id="it had a job"),
+        pytest.param(a_vm(a_condition(JOB_DELIVERED, "True"), phase="Failed"), False, id="a job was delivered"),
+        pytest.param(a_vm(phase="Succeeded", labels={MARK: "hash"}), False, id="a roll asked it to leave"),
+        pytest.param(a_vm(phase="Succeeded", labels={DRAIN: "true"}), False, id="a person asked it to leave"),
+        pytest.param(a_kata(EXITED), False, id="its poller got a job, or was sent home"),
+        pytest.param(a_kata(CRASHED), True, id="its poller gave up"),
+    ],
+)  # fmt: skip
+def test_ended_for_nothing(pod: Pod, for_nothing: bool) -> None:  # noqa: FBT001 - a column of the table
+    assert ended_for_nothing(pod) is for_nothing

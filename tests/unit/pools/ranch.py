@@ -58,6 +58,8 @@ class Hurt:
     how: str
     """``lost``: applied, but the answer never comes. ``dropped``: never sent. ``refused``: 403. ``throttled``: 429."""
     times: int = 1
+    body: bytes = b""
+    """Only requests with this in their body."""
 
 
 class Tap:
@@ -78,7 +80,7 @@ class Tap:
             self.writes.append(said)
             if self.before is not None:
                 await self.before(said)
-        how = self._hurt(said)
+        how = self._hurt(said, request.body or b"")
         if how == "dropped":
             raise Unavailable("The call was lost", why="the wire is cut", fix="Mend it")
         if how == "refused":
@@ -90,9 +92,9 @@ class Tap:
             raise TimedOut("The answer was lost", why="the wire is cut", fix="Mend it")
         return answer
 
-    def _hurt(self, said: str) -> str:
+    def _hurt(self, said: str, body: bytes) -> str:
         for hurt in self.hurts:
-            if hurt.times > 0 and re.search(hurt.pattern, said):
+            if hurt.times > 0 and re.search(hurt.pattern, said) and hurt.body in body:
                 hurt.times -= 1
                 return hurt.how
         return ""

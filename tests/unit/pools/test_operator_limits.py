@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from remuda.kube.core import POD
 from remuda.kube.names import POOL
+from remuda.kube.patches import MergePatch
 from remuda.model.runner import Phase
+from remuda.ports.kube import NotFound
 from remuda.sim.clock import SimClock
-from tests.unit.pools.ranch import Ranch, scenario
+from tests.unit.pools.ranch import SPACE, Hurt, Ranch, scenario
+
+if TYPE_CHECKING:
+    from remuda.kube.patches import JsonValue
 
 NOWHERE = {"spec": {"nodeSelector": {"example.test/no": "where"}}}
 
@@ -79,3 +87,102 @@ async def test_runners_that_a_person_took_out_of_their_pool_hold_no_start_slots(
         return await warm_of(ranch, "mac") == 4
 
     await ranch.until(replaced)
+
+
+async def fail_all(ranch: Ranch, exit_code: int = 1) -> None:
+    """End every runner half a second after it got its host."""
+    ended: JsonValue = {"name": "runner", "state": {"terminated": {"exitCode": exit_code}}}
+    over = MergePatch({"status": {"phase": "Failed", "containerStatuses": [ended]}})
+    while True:
+        for pod in await ranch.pods():
+            if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"}:
+                with suppress(NotFound):
+                    await ranch.kube.patch(
+                        POD, pod.name, over, namespace=SPACE, subresource="status"
+                    )
+        await ranch.later(0.5)
+
+
+@scenario()
+async def test_runners_that_end_as_soon_as_they_begin_are_not_replaced_in_a_tight_loop(
+    ranch: Ranch,
+) -> None:
+    ranch.host(boot_s=30.0)
+    await ranch.add_pool(replicas=2)
+    killer = ranch.start(fail_all(ranch), "killer")
+    ranch.operator()
+    await ranch.later(600)
+
+    assert 5 <= len(ranch.tap.of("POST .*/pods")) <= 40
+    assert ranch.condition(await ranch.pool(), "Degraded") == ("True", "RunnersFail")
+    assert (await ranch.reasons()).count("RunnersFail") == 1
+    ranch.tap.writes.clear()
+    await ranch.later(600)
+    assert len(ranch.tap.of("POST .*/pods")) <= 20
+
+    killer.cancel()
+    await ranch.warm(2, within_s=150)
+    await ranch.later(5)
+    assert ranch.condition(await ranch.pool(), "Degraded") == ("False", "AsExpected")
+
+
+@scenario()
+async def test_runners_that_fail_together_are_replaced_at_once(ranch: Ranch) -> None:
+    ranch.host()
+    await ranch.add_pool(replicas=4)
+    ranch.operator()
+    await ranch.warm(4)
+    await ranch.later(2)
+    for pod in await ranch.pods():
+        await ranch.end(pod.name)
+    await ranch.later(1)
+
+    await ranch.warm(4, within_s=8)
+
+
+async def all_jobs_end(ranch: Ranch) -> None:
+    """Have every runner take a job and end with it, one after the other."""
+    for runner in await ranch.runners():
+        await ranch.label(runner.name, owner="acme")
+        await ranch.later(1)
+        await ranch.end(runner.name)
+        await ranch.later(10)
+
+
+@scenario()
+async def test_a_template_that_the_server_refuses_holds_back_none_that_works(ranch: Ranch) -> None:
+    ranch.host()
+    await ranch.add_pool(replicas=4)
+    ranch.operator()
+    await ranch.warm(4)
+    await ranch.later(5)
+    ranch.tap.hurts.append(Hurt("POST .*/pods", "refused", times=10**6, body=b"runner:2"))
+    await ranch.edit("mac", image="registry.test/runner:2")
+    await ranch.later(300)
+    for runner in (await ranch.runners())[:2]:
+        await ranch.label(runner.name, owner="acme")
+        await ranch.end(runner.name)
+
+    async def replaced() -> bool:
+        return await warm_of(ranch, "mac") == 3
+
+    await ranch.later(1)
+    await ranch.until(replaced, within_s=8)
+    assert ranch.condition(await ranch.pool(), "Degraded") == ("True", "CreateRefused")
+
+
+@scenario()
+async def test_jobs_that_end_under_a_template_that_is_refused_are_followed_by_what_worked(
+    ranch: Ranch,
+) -> None:
+    ranch.host()
+    await ranch.add_pool(replicas=4)
+    ranch.operator()
+    await ranch.warm(4)
+    await ranch.later(5)
+    await ranch.edit("mac", template={"spec": {"restartPolicy": "Always"}})
+    await ranch.later(5)
+    await all_jobs_end(ranch)
+
+    assert await warm_of(ranch, "mac") == 4
+    assert ranch.condition(await ranch.pool(), "Degraded") == ("True", "TemplateRefused")
