@@ -31,11 +31,12 @@ fmt: .venv/ready ## Format the code and mend what can be mended by itself
 	$(RUN) ruff format .
 	$(RUN) ruff check --fix .
 
-lint: .venv/ready ## ruff, import contracts, unused dependencies, spelling
+lint: .venv/ready ## ruff, import contracts, unused dependencies, migrations, spelling
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) lint-imports
 	$(RUN) deptry src
+	$(RUN) python tools/lint_migrations.py
 	$(RUN) codespell
 	$(UV) lock --check
 

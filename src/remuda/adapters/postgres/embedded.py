@@ -107,6 +107,13 @@ class EmbeddedPostgres:
     async def __aenter__(self) -> Self:
         try:
             await self._start()
+        except OSError as error:
+            await self._stack.aclose()
+            raise EmbeddedFailed(
+                "The embedded PostgreSQL cannot start",
+                why=f"{error.filename or self._home.root}: {error.strerror or error}",
+                fix="See to it that the disk is neither full nor read-only and that the directory is yours",
+            ) from None
         except BaseException:
             await self._stack.aclose()
             raise

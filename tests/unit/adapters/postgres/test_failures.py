@@ -11,9 +11,14 @@ from remuda.adapters.postgres.failures import (
 )
 
 # As PostgreSQL 18.4 and its initdb wrote them.
-FULL = """creating directory /x/data.making ... ok
-running bootstrap script ... 2026-11-16 00:51:02.152 UTC [1] FATAL:  could not extend file: No space left on device
+FULL_WHEN_MADE = """creating directory /x/data.making ... ok
+running bootstrap script ... 2026-11-16 00:50:53.910 UTC [1] FATAL:  \
+could not extend file "base/1/2691": No space left on device
+2026-11-16 00:50:53.910 UTC [1] HINT:  Check free disk space.
 child process exited with exit code 1
+"""
+FULL_WHEN_STARTED = """2026-11-16 00:50:55.119 UTC [1] FATAL:  could not write lock file "postmaster.pid": \
+No space left on device
 """
 PORT = """2026-11-16 00:51:02.152 UTC [1] LOG:  starting PostgreSQL 18.4
 2026-11-16 00:51:02.152 UTC [1] LOG:  could not bind IPv4 address "127.0.0.1": Address already in use
@@ -34,7 +39,8 @@ UNKNOWN = """2026-11-16 00:51:02.152 UTC [1] FATAL:  the moon is in the wrong ho
 @pytest.mark.parametrize(
     ("log", "kind", "why"),
     [
-        pytest.param(FULL, EmbeddedFailed, "the disk is full", id="a full disk"),
+        pytest.param(FULL_WHEN_MADE, EmbeddedFailed, "disk is full", id="a disk too small"),
+        pytest.param(FULL_WHEN_STARTED, EmbeddedFailed, "disk is full", id="a disk that ran full"),
         pytest.param(PORT, EmbeddedFailed, "port is in use", id="a port in use"),
         pytest.param(LOCKED, EmbeddedBusy, "another PostgreSQL runs", id="a second server"),
         pytest.param(OWNER, EmbeddedRefused, "not accessible", id="another owner"),
