@@ -15,7 +15,8 @@ PRESSURES: Final = {
     "DiskPressure": "disk_pressure",
     "PIDPressure": "pid_pressure",
 }
-UNHEALTHY_REASONS: Final = ("unschedulable", *PRESSURES.values(), "not_ready")
+NOT_READY: Final = "not_ready"
+UNHEALTHY_REASONS: Final = ("unschedulable", *PRESSURES.values(), NOT_READY)
 
 
 def is_draining(node: Node) -> bool:
@@ -30,7 +31,7 @@ def unhealthy_reason(node: Node) -> str:
     for kind, reason in PRESSURES.items():
         if _status(node, kind) == "True":
             return reason
-    return "" if _status(node, "Ready") == "True" else "not_ready"
+    return "" if _status(node, "Ready") == "True" else NOT_READY
 
 
 def starts_failing(node: Node) -> Condition | None:

@@ -161,10 +161,11 @@ class PoolLoop:
 
     async def _hold(self, pool: RunnerPool, memory: _Memory) -> None:
         wanted = self._reins.settings.guards.drain_finalizer
-        if not wanted or POOL_DRAIN in pool.metadata.finalizers or memory.held == pool.uid:
+        seen = (pool.uid, pool.resource_version)
+        if not wanted or POOL_DRAIN in pool.metadata.finalizers or memory.held == seen:
             return
         await self._applier.hold(pool)
-        memory.held = pool.uid
+        memory.held = seen
 
     def _turn(self, name: str, memory: _Memory) -> Turn | None:
         """Take the turn, on the pool as it is now. None if it changed so that it must be prepared first."""
@@ -340,8 +341,8 @@ class _Memory:
     """What is remembered of one pool between passes, and only within a reign."""
 
     def __init__(self) -> None:
-        self.held = ""
-        """The UID of the pool that got our finalizer."""
+        self.held = ("", "")
+        """UID and version of the pool over which our finalizer was written: a newer version shows it, or lost it."""
         self.fell_back_from = ""
         """The template for which it was told that runners are made from another."""
         self.doubts: dict[str, Runner] = {}

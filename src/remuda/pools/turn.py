@@ -177,7 +177,7 @@ class Turns:
         starting = {
             runner.name
             for of, runner in view.starting(fleet)
-            if of not in endless or now - since(runner) < PATIENCE
+            if (of not in endless or now - since(runner) < PATIENCE) and not view.is_silent(runner)
         }
         for sibling in siblings:
             placeholders = self._reins.expectations.placeholders(sibling.name)

@@ -17,7 +17,7 @@ from remuda.control.cache import by_label, key_of
 from remuda.control.reflector import Reflector
 from remuda.kube.core import NODE, POD, RUNTIME_CLASS, SERVICE_ACCOUNT
 from remuda.kube.names import FLEET, POOL, RUNNER
-from remuda.kube.node_view import is_draining, unhealthy_reason
+from remuda.kube.node_view import NOT_READY, is_draining, unhealthy_reason
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.runner_view import phase_of, runner_of
 from remuda.model.runner import Phase
@@ -157,6 +157,11 @@ class FleetView:
         """Return the fleet's runners that are starting, each with the name of its pool."""
         found = self.pods.found("starting", fleet)
         return tuple((pod.labels[POOL], self._runner(pod)) for pod in found)
+
+    def is_silent(self, runner: Runner) -> bool:
+        """Say whether a runner's host is not ready: nothing starts there, and what was warm there only looks so."""
+        node = self.nodes.get(runner.node) if runner.node else None
+        return node is not None and unhealthy_reason(node) == NOT_READY
 
     def starting_on(self, fleet: str) -> frozenset[str]:
         """Return the hosts on which runners of the fleet are starting."""

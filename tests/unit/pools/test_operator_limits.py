@@ -6,9 +6,10 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from remuda.kube.core import POD
-from remuda.kube.names import POOL
+from remuda.kube.core import NODE, POD
+from remuda.kube.names import POOL, POOL_DRAIN
 from remuda.kube.patches import MergePatch
+from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.model.runner import Phase
 from remuda.ports.kube import NotFound
 from remuda.sim.clock import SimClock
@@ -186,3 +187,38 @@ async def test_jobs_that_end_under_a_template_that_is_refused_are_followed_by_wh
 
     assert await warm_of(ranch, "mac") == 4
     assert ranch.condition(await ranch.pool(), "Degraded") == ("True", "TemplateRefused")
+
+
+@scenario()
+async def test_a_finalizer_that_a_person_takes_off_a_live_pool_is_put_back(ranch: Ranch) -> None:
+    await ranch.add_pool(replicas=0)
+    ranch.operator()
+    await ranch.later(5)
+    bare = MergePatch({"metadata": {"finalizers": []}})
+    await ranch.kube.patch(RUNNER_POOL, "mac", bare, namespace=SPACE)
+    await ranch.later(5)
+
+    assert (await ranch.pool()).metadata.finalizers == (POOL_DRAIN,)
+
+
+@scenario()
+async def test_the_runners_of_a_host_that_fell_silent_hold_no_start_slots(ranch: Ranch) -> None:
+    ranch.host("mini-1", vms=4)
+    await ranch.add_pool(replicas=4)
+    ranch.operator()
+    await ranch.warm(4)
+    [silent] = [task for task in ranch.tasks if task.get_name() == "mini-1"]
+    silent.cancel()
+    # What the node controller writes some 40 s later:
+    unready: JsonValue = {"conditions": [{"type": "Ready", "status": "False"}]}
+    patch = MergePatch({"status": unready})
+    await ranch.kube.patch(NODE, "mini-1", patch, subresource="status")
+    for pod in await ranch.pods():
+        await ranch.kube.patch(POD, pod.name, patch, namespace=SPACE, subresource="status")
+    ranch.host("mini-2")
+    await ranch.add_pool("other", replicas=2)
+
+    async def served() -> bool:
+        return await warm_of(ranch, "other") == 2
+
+    await ranch.until(served, within_s=30)
