@@ -16,7 +16,8 @@ PRESSURES: Final = {
     "PIDPressure": "pid_pressure",
 }
 NOT_READY: Final = "not_ready"
-UNHEALTHY_REASONS: Final = ("unschedulable", *PRESSURES.values(), NOT_READY)
+UNSCHEDULABLE: Final = "unschedulable"
+UNHEALTHY_REASONS: Final = (UNSCHEDULABLE, *PRESSURES.values(), NOT_READY)
 
 
 def is_draining(node: Node) -> bool:
@@ -27,7 +28,7 @@ def is_draining(node: Node) -> bool:
 def unhealthy_reason(node: Node) -> str:
     """Say why no runner should start there now; empty if one may. A Node that does not say Ready is not."""
     if is_draining(node):
-        return "unschedulable"
+        return UNSCHEDULABLE
     for kind, reason in PRESSURES.items():
         if _status(node, kind) == "True":
             return reason

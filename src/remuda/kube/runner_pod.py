@@ -41,6 +41,10 @@ __all__ = [
 Json = dict[str, Any]
 
 HASH_LENGTH: Final = 12
+_ON_UNFIT_HOSTS: Final = frozenset(
+    f"node.kubernetes.io/{trouble}" for trouble in ("unschedulable", "not-ready", "unreachable")
+)
+"""The taints of hosts that take no more work, or cannot."""
 NOWHERE_IN_PARTICULAR: Final = Placement()
 
 
@@ -58,6 +62,12 @@ class RunnerTemplate:
     _labels: Json = field(repr=False)
     _annotations: Json = field(repr=False)
     _spec: Json = field(repr=False)
+
+    @property
+    def ignores_cordons(self) -> bool:
+        """Whether the scheduler puts its runners on hosts that take no more work: the template tolerates all taints."""
+        found = self._spec.get("tolerations") or []
+        return any(isinstance(t, dict) and _covers_cordons(t) for t in found)
 
     def pod(self, name: str, placement: Placement = NOWHERE_IN_PARTICULAR) -> bytes:
         """Return the manifest of one runner, as JSON."""
@@ -118,6 +128,12 @@ def service_account(pool: RunnerPool, name: str) -> ServiceAccount:
         metadata=ObjectMeta(name=name, namespace=pool.namespace, labels=labels),
         automount_service_account_token=False,
     )
+
+
+def _covers_cordons(toleration: Json) -> bool:
+    everything = toleration.get("operator") == "Exists" and not toleration.get("key")
+    named = toleration.get("key") in _ON_UNFIT_HOSTS
+    return (everything or named) and toleration.get("effect") in (None, "", "NoSchedule")
 
 
 def _spec(base: Json, template: Json) -> Json:

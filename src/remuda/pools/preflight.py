@@ -18,6 +18,7 @@ from remuda.ports.kube import KubeError, NotFound, Query
 
 if TYPE_CHECKING:
     from remuda.control.health import Health
+    from remuda.pools.permissions import Need
     from remuda.pools.settings import PoolSettings
     from remuda.ports.ids import Ids
     from remuda.ports.kube import Kube
@@ -64,7 +65,12 @@ class Preflight:
 
     async def _look(self) -> Obstacle | None:
         try:
-            lacking = await missing(self._kube, needs(self._settings))
+            lacking: list[Need] = []
+            for need in needs(self._settings):
+                lacking += await missing(self._kube, (need,))
+                self._health.beat(
+                    LOOP
+                )  # a server that is slow to answer thirty questions is not a loop that hangs
             if lacking:
                 return _not_allowed(tuple(str(need) for need in lacking))
             await self._kube.list(RUNNER_POOL, Query(namespace=self._settings.namespace))

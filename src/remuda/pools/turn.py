@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from remuda.kube.pool_view import pool_of
 from remuda.kube.proven import as_proven
-from remuda.kube.runner_pod import RunnerTemplate, TemplateRefused, runner_template
+from remuda.kube.runner_pod import Placement, RunnerTemplate, TemplateRefused, runner_template
 from remuda.model.runner import Phase, Runner
 from remuda.pools.decide.actions import Cause, CreateRunner, MarkRunner, ReapRunner
 from remuda.pools.decide.brake import PATIENCE, Slots, slots
@@ -203,8 +203,8 @@ class Turns:
         creations = []
         for create in wanted:
             name = f"{pool.name}-{self._reins.ids.suffix(_SUFFIX_CHARS)}"
-            placement = self._hosts.placement(pool.spec.fleet)
             template = templates[create.template]
+            placement = self._placement(pool.spec.fleet, template)
             placeholder = Runner(
                 name=name,
                 uid="",
@@ -217,6 +217,14 @@ class Turns:
                 self._reins.expectations.create(pool.name, placeholder)
             creations.append(Creation(placeholder, template.pod(name, placement), create.why))
         return tuple(creations)
+
+    def _placement(self, fleet: str, template: RunnerTemplate) -> Placement:
+        placement = self._hosts.placement(fleet)
+        if not template.ignores_cordons:
+            return placement
+        # The scheduler would put it on a cordoned host, and the drain take it away again, for ever.
+        avoid = (*placement.avoid, *self._reins.view.unfit(fleet))
+        return Placement(avoid, placement.prefer, placement.shun)
 
     def _publish(self, pool: RunnerPool, decision: Decision, *, refused: bool) -> None:
         metrics, fleet = self._reins.metrics, pool.spec.fleet

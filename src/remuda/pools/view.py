@@ -17,7 +17,7 @@ from remuda.control.cache import by_label, key_of
 from remuda.control.reflector import Reflector
 from remuda.kube.core import NODE, POD, RUNTIME_CLASS, SERVICE_ACCOUNT
 from remuda.kube.names import FLEET, POOL, RUNNER
-from remuda.kube.node_view import NOT_READY, is_draining, unhealthy_reason
+from remuda.kube.node_view import NOT_READY, UNSCHEDULABLE, is_draining, unhealthy_reason
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.runner_view import phase_of, runner_of
 from remuda.model.runner import Phase
@@ -178,6 +178,11 @@ class FleetView:
         names = {runner.node for runner in runners if runner.node}
         nodes = {name: self.nodes.get(name) for name in names}
         return frozenset(name for name, node in nodes.items() if node and is_draining(node))
+
+    def unfit(self, fleet: str) -> tuple[str, ...]:
+        """Return the fleet's hosts that are on their way out or not ready: what is put there goes again, or hangs."""
+        reasons = {NOT_READY, UNSCHEDULABLE}
+        return tuple(n.name for n in self.nodes_of(fleet) if unhealthy_reason(n) in reasons)
 
     def fleet_nodes(self, fleet: str) -> FleetNodes:
         """Return what the fleet's hosts are good for. Counted anew only after one of them changed in that."""

@@ -78,6 +78,23 @@ def test_tolerations_are_added_to_ours_once() -> None:
     assert found == [*plain, extra]
 
 
+@pytest.mark.parametrize(
+    ("tolerations", "ignores"),
+    [
+        pytest.param([], False, id="ours are for silent hosts, and let nobody in"),
+        pytest.param([{"operator": "Exists"}], True, id="all taints"),
+        pytest.param([{"operator": "Exists", "effect": "NoSchedule"}], True, id="all that keep runners out"),
+        pytest.param([{"operator": "Exists", "effect": "NoExecute"}], False, id="all that end runners"),
+        pytest.param([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}], True, id="cordons"),
+        pytest.param([{"key": "example.test/gpu", "operator": "Exists"}], False, id="a taint of their own"),
+    ],
+)  # fmt: skip
+def test_who_ignores_cordons(tolerations: list[Json], ignores: bool) -> None:  # noqa: FBT001 - a column
+    pool = with_template(of_spec(tolerations=tolerations))
+
+    assert runner_template(pool, SETTINGS).ignores_cordons is ignores
+
+
 def test_the_node_selector_is_added_to_ours() -> None:
     found = pod_of(with_template(of_spec(nodeSelector={"disk": "fast"})))["spec"]["nodeSelector"]
 

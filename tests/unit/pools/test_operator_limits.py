@@ -222,3 +222,20 @@ async def test_the_runners_of_a_host_that_fell_silent_hold_no_start_slots(ranch:
         return await warm_of(ranch, "other") == 2
 
     await ranch.until(served, within_s=30)
+
+
+@scenario()
+async def test_a_template_that_tolerates_everything_does_not_fight_a_cordon(ranch: Ranch) -> None:
+    ranch.host("mini-1")
+    ranch.host("mini-2")
+    anything = {"spec": {"tolerations": [{"operator": "Exists"}]}}
+    await ranch.add_pool(replicas=4, template=anything)
+    ranch.operator()
+    await ranch.warm(4)
+    await ranch.cordon("mini-1")
+    await ranch.later(60)
+    ranch.tap.writes.clear()
+    await ranch.later(120)
+
+    assert {runner.node for runner in await ranch.runners()} == {"mini-2"}
+    assert ranch.tap.writes == []

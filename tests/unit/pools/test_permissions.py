@@ -87,11 +87,13 @@ class Server(FakeKube):
         super().__init__()
         self.denied: set[str] = set()
         self.has_crds = True
+        self.answers_after_s = 0.0
 
     async def may_i(
         self, verb: str, kind: Kind[T], *, namespace: str = "", subresource: str = ""
     ) -> bool:
         await self._called("may_i")
+        await asyncio.sleep(self.answers_after_s)
         resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
         return f"{verb} {resource} {namespace}".rstrip() not in self.denied
 
@@ -160,6 +162,20 @@ def test_an_api_server_that_is_away_is_waited_for() -> None:
                 "The review failed: the test wants it so"
             )
             await found.clock.sleep(20)
+            assert found.preflight.done
+
+    run(story)
+
+
+def test_a_slow_api_server_is_no_loop_that_hangs() -> None:
+    async def story() -> None:
+        server = Server()
+        server.answers_after_s = 5.0
+        async with looking(server) as found:
+            await found.clock.sleep(100)
+            assert not found.preflight.done
+            assert found.health.problems(found.clock.monotonic()) == ()
+            await found.clock.sleep(100)
             assert found.preflight.done
 
     run(story)
