@@ -65,6 +65,10 @@ def cli_reference() -> str:
         command = remuda.get_command(context, name)
         assert command is not None
         parts.append(_help(f"remuda {name}", command, context))
+        if isinstance(command, click.Group):
+            below = click.Context(command, info_name=name, parent=context)
+            for part, sub in sorted(command.commands.items()):
+                parts.append(_help(f"remuda {name} {part}", sub, below))
     return "\n\n".join(parts) + "\n"
 
 

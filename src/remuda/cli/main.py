@@ -39,6 +39,7 @@ COMMANDS = {
         "standalone",
     ),
     "controller": _Command("remuda.cli.controller", "controller", "Run the RunnerPool operator."),
+    "server": _Command("remuda.cli.server", "server", "Dispatch jobs to runners.", "server"),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
 }
 
@@ -86,6 +87,7 @@ def remuda() -> None:
       remuda sim --scenario keep-n --seed 1      run one, on virtual time
       remuda control-plane --data ./data         a Kubernetes API on one machine
       remuda controller --namespace ci           the operator of the RunnerPools of a namespace
+      remuda server migrate                      bring dispatch's database up to date
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
 
