@@ -7,9 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+# A busy machine is not a fault: no property fails for how long it takes, nor for how long its inputs take to draw.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 IN_CI = os.environ.get("CI") == "true"
 

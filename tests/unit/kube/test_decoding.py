@@ -122,7 +122,7 @@ def test_a_wrong_type_is_an_error_wherever_it_is(fault: dict[str, Any]) -> None:
         Decoding().of(Pod).object(body(**fault))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 3000), max_size=200))
 def test_a_full_cache_forgets_and_never_mixes_up(labels: list[int]) -> None:
     decoder = Decoding().of(Pod)

@@ -290,7 +290,6 @@ class Pools(RuleBasedStateMachine):
 SETTINGS = settings(
     max_examples=100,
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -284,5 +284,5 @@ class StoreMachine(RuleBasedStateMachine):
         return now
 
 
-StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestStore = StoreMachine.TestCase

@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.pools.decide.allocation import Ask, allocate
@@ -112,7 +112,6 @@ def loads(asks: Sequence[Ask]) -> int:
     return sum(a.granted for a in asks)
 
 
-@settings(deadline=None)
 @given(asks=MIXED, free=HOSTS)
 def test_everyone_gets_from_load_to_target(asks: list[Ask], free: list[int]) -> None:
     got = allocate(asks, room(free))
@@ -121,7 +120,6 @@ def test_everyone_gets_from_load_to_target(asks: list[Ask], free: list[int]) -> 
     assert all(min(a.load, a.target) <= got[a.pool] <= a.target for a in asks)
 
 
-@settings(deadline=None)
 @given(asks=MIXED, free=HOSTS, data=st.data())
 def test_order_does_not_matter(asks: list[Ask], free: list[int], data: st.DataObject) -> None:
     shuffled, turned = data.draw(st.permutations(asks)), data.draw(st.permutations(free))
@@ -129,7 +127,6 @@ def test_order_does_not_matter(asks: list[Ask], free: list[int], data: st.DataOb
     assert allocate(shuffled, room(turned)) == allocate(asks, room(free))
 
 
-@settings(deadline=None)
 @given(asks=MIXED, free=HOSTS)
 def test_what_is_granted_beyond_load_has_hosts(asks: list[Ask], free: list[int]) -> None:
     got = allocate(asks, room(free))
@@ -156,7 +153,6 @@ def packs(costs: list[int], free: list[int]) -> bool:
     return False
 
 
-@settings(deadline=None)
 @given(asks=MIXED, capacity=st.integers(0, 60))
 def test_on_one_host_nothing_that_fits_is_left(asks: list[Ask], capacity: int) -> None:
     got = allocate(asks, room([capacity]))
@@ -169,7 +165,6 @@ def test_on_one_host_nothing_that_fits_is_left(asks: list[Ask], capacity: int) -
     assert all(a.cost > left for a in asks if got[a.pool] < a.target)
 
 
-@settings(deadline=None)
 @given(asks=MIXED, free=HOSTS)
 def test_a_host_that_would_take_one_more_is_not_left_so(asks: list[Ask], free: list[int]) -> None:
     got = allocate(asks, room(free))
@@ -179,7 +174,6 @@ def test_a_host_that_would_take_one_more_is_not_left_so(asks: list[Ask], free: l
     assert all(left <= (a.cost - 1) * len(free) for a in asks if got[a.pool] < a.target)
 
 
-@settings(deadline=None)
 @given(asks=SLOTS, free=HOSTS)
 def test_equal_runners_fill_every_slot(asks: list[Ask], free: list[int]) -> None:
     slots, targets = sum(f // 3 for f in free), sum(max(0, a.target) for a in asks)
@@ -195,7 +189,6 @@ def tiers(asks: Sequence[Ask], got: dict[str, int]) -> tuple[int, int]:
     return floors, sum(got.values()) - loads(asks) - floors
 
 
-@settings(deadline=None)
 @given(asks=SLOTS, free=HOSTS, more=st.integers(0, 12))
 def test_more_room_never_gives_a_tier_less(asks: list[Ask], free: list[int], more: int) -> None:
     before = tiers(asks, allocate(asks, room(free)))
@@ -206,7 +199,6 @@ def test_more_room_never_gives_a_tier_less(asks: list[Ask], free: list[int], mor
         assert after[1] >= before[1]
 
 
-@settings(deadline=None)
 @given(asks=SLOTS, free=HOSTS)
 def test_floors_come_before_any_headroom(asks: list[Ask], free: list[int]) -> None:
     floors, headroom = tiers(asks, allocate(asks, room(free)))
@@ -214,7 +206,6 @@ def test_floors_come_before_any_headroom(asks: list[Ask], free: list[int]) -> No
     assert headroom == 0 or floors == sum(a.floor_top - a.granted for a in asks)
 
 
-@settings(deadline=None)
 @given(asks=SLOTS, free=HOSTS)
 def test_a_tier_is_split_to_within_one_runner_of_its_shares(asks: list[Ask], free: list[int]) -> None:  # fmt: skip
     slots = max(0, sum(f // 3 for f in free) - loads(asks))

@@ -4,7 +4,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.pools.decide.autoscale import HIGHS_MAX, Hold, Memory, Scale, autoscale
@@ -174,7 +174,6 @@ def test_the_memory_is_bounded_and_errs_on_the_warm_side() -> None:
 WANTED = st.lists(st.integers(0, 8), min_size=1, max_size=60)
 
 
-@settings(deadline=None)
 @given(wanted=WANTED, replicas=st.integers(0, 10), cooldown_s=st.sampled_from([0, 5, 12, 40, 100]))
 def test_replicas_cover_the_demand_and_what_it_was_for_a_cooldown(
     wanted: list[int], replicas: int, cooldown_s: int
@@ -200,7 +199,6 @@ def test_replicas_cover_the_demand_and_what_it_was_for_a_cooldown(
     assert all((b - a).total_seconds() >= cooldown_s for a, b in pairwise(downs))
 
 
-@settings(deadline=None)
 @given(wanted=WANTED, last=st.integers(0, 8))
 def test_calm_demand_is_reached_and_kept(wanted: list[int], last: int) -> None:
     pool = Days(5)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.control.conditions import set_condition
@@ -345,7 +345,6 @@ HOSTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(seen=HOSTS, outcomes=OUTCOMES, now=st.integers(0, 90))
 def test_only_a_minority_is_ever_avoided(
     seen: list[HostSeen], outcomes: list[StartOutcome], now: int
@@ -360,7 +359,6 @@ def test_only_a_minority_is_ever_avoided(
     assert decided.probe == "" or decided.probe in decided.avoid
 
 
-@settings(deadline=None)
 @given(seen=HOSTS, outcomes=OUTCOMES, data=st.data())
 def test_order_and_repetition_do_not_matter(
     seen: list[HostSeen], outcomes: list[StartOutcome], data: st.DataObject
@@ -372,7 +370,6 @@ def test_order_and_repetition_do_not_matter(
     assert avoidance(turned, shuffled, at(90)) == avoidance(seen, outcomes, at(90))
 
 
-@settings(deadline=None)
 @given(outcomes=OUTCOMES)
 def test_without_a_success_nobody_is_avoided(outcomes: list[StartOutcome]) -> None:
     decided = avoidance(FIVE, [replace(o, started=FAILED) for o in outcomes], at(90))
@@ -380,7 +377,6 @@ def test_without_a_success_nobody_is_avoided(outcomes: list[StartOutcome]) -> No
     assert (decided.avoid, decided.changes) == (frozenset(), ())
 
 
-@settings(deadline=None)
 @given(outcomes=OUTCOMES)
 def test_what_is_written_down_is_not_decided_again(outcomes: list[StartOutcome]) -> None:
     nodes = [a_host(name, READY) for name in "abcde"]
@@ -392,7 +388,6 @@ def test_what_is_written_down_is_not_decided_again(outcomes: list[StartOutcome])
     assert second.avoid == first.avoid
 
 
-@settings(deadline=None)
 @given(outcomes=OUTCOMES)
 def test_what_is_not_kept_is_not_missed(outcomes: list[StartOutcome]) -> None:
     kept = worth_keeping(outcomes)

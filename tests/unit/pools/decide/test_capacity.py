@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.kube.meta import Condition
@@ -108,7 +108,6 @@ def test_place(free: list[int], cost: int, count: int, left: list[int], placed: 
     assert room(free).place(cost, count) == (room(left), placed)
 
 
-@settings(deadline=None)
 @given(
     free=st.lists(st.integers(0, 20), max_size=6),
     cost=st.integers(1, 8),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.pools.decide.scaling import load, target
@@ -54,7 +54,6 @@ def test_target(signals: Signals, min_warm: int, max_replicas: int, expected: in
     assert target(signals, min_warm=min_warm, max_replicas=max_replicas) == expected
 
 
-@settings(deadline=None)
 @given(signals=SIGNALS, min_warm=COUNTS, max_replicas=COUNTS)
 def test_target_stays_in_bounds(signals: Signals, min_warm: int, max_replicas: int) -> None:
     wanted = target(signals, min_warm=min_warm, max_replicas=max_replicas)

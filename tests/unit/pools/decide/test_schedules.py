@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remuda.kube.runner_pool import Autoscaling, Schedule
@@ -141,7 +141,6 @@ def test_a_bad_schedule_is_told_and_left_out(cron: str, zone: str, told: str) ->
     assert told in fault
 
 
-@settings(deadline=None)
 @given(
     cron=st.lists(st.text("0123456789*/-,LW#?SUNJAFEB", min_size=1, max_size=8), min_size=5, max_size=5),
     zone=st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo", "Nowhere", "A" * 64, "Etc"]),
@@ -175,7 +174,6 @@ NEAR_A_CHANGE = st.builds(
 ANY_TIME = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - see timezones
 
 
-@settings(deadline=None)
 @given(
     cron=st.sampled_from(CRONS),
     zone=st.sampled_from(ZONES),

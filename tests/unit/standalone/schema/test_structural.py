@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.standalone.kinds import ScalePaths
@@ -280,7 +280,6 @@ def probes(spec: object) -> dict[str, Any]:
     return {"apiVersion": "test.dev/v1", "kind": "Probe", "metadata": {"name": "p"}, "spec": spec}
 
 
-@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS)
 def test_pruning_twice_is_pruning_once(spec: dict[str, Any]) -> None:
     once = PROBE.prune(probes(spec))
@@ -288,7 +287,6 @@ def test_pruning_twice_is_pruning_once(spec: dict[str, Any]) -> None:
     assert PROBE.prune(once) == once
 
 
-@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS)
 def test_defaulting_twice_is_defaulting_once(spec: dict[str, Any]) -> None:
     once = PROBE.default(PROBE.prune(probes(spec)))
@@ -296,7 +294,6 @@ def test_defaulting_twice_is_defaulting_once(spec: dict[str, Any]) -> None:
     assert PROBE.default(once) == once
 
 
-@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS, JSON)
 def test_any_object_gets_an_answer(spec: dict[str, Any], old: object) -> None:
     new = PROBE.default(PROBE.prune(probes(spec)))
@@ -305,7 +302,6 @@ def test_any_object_gets_an_answer(spec: dict[str, Any], old: object) -> None:
     PROBE.validate(new, PROBE.default(PROBE.prune(probes(old))))
 
 
-@settings(deadline=None)  # a busy machine is not a fault
 @given(SPECS)
 def test_what_does_not_change_is_never_refused(spec: dict[str, Any]) -> None:
     obj = PROBE.default(PROBE.prune(probes(spec)))
