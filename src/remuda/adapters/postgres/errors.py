@@ -77,10 +77,8 @@ def translated(place: Place) -> Iterator[None]:
     except (*_TIMEOUT, *_UNAVAILABLE, *_CONFLICT, *_NOT_LET_IN, *_OTHER_SCHEMA) as error:
         raise _ours(error, place) from None
     except asyncpg.InterfaceError as error:
-        if "clos" not in str(
-            error
-        ):  # "connection is closed", "pool is closing"; else it is our own bug
-            raise
+        if not any(word in str(error) for word in ("closed", "closing")):
+            raise  # any other wrong use of a connection is our own bug
         raise _unavailable(error, place) from None
 
 
