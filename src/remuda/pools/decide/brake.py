@@ -42,3 +42,38 @@ def slots(maxima: Iterable[int], starting: int, healthy_nodes: int | None) -> Sl
         return Slots(0, "no_healthy_node")
     free = maximum - starting
     return Slots(free, most=maximum) if free > 0 else Slots(0, "fleet_cap", most=maximum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one pool has of its fleet's start slots, and what it could not get when it last looked."""
+
+    pool: str
+    starting: int
+    wants: int = 0
+    since: float = float("inf")
+    """Since when it has waited; infinite if it does not."""
+
+
+def share(most: int, own: Claim, others: Iterable[Claim]) -> int:
+    """
+    Return how many start slots a pool may hold in all, beside its siblings. What it ``wants`` itself is left open.
+
+    Whoever looked first took every slot that became free, so one pool that no host fits kept all others out for ever.
+    Now each that waits has an equal share, or what it wants if that is less. What cannot be divided goes to who has
+    waited longest.
+    """
+    rivals = []
+    left = most
+    for other in others:
+        if other.wants > 0:
+            rivals.append(other)
+        else:
+            left -= other.starting
+    rivals.sort(key=lambda r: r.starting + r.wants)
+    while rivals and rivals[0].starting + rivals[0].wants <= left // (len(rivals) + 1):
+        modest = rivals.pop(0)
+        left -= modest.starting + modest.wants
+    each, rest = divmod(max(0, left), len(rivals) + 1)
+    before = sum((rival.since, rival.pool) < (own.since, own.pool) for rival in rivals)
+    return each + (1 if before < rest else 0)
