@@ -19,9 +19,7 @@ from remuda.control.queue import QueueSettings, WorkQueue
 from remuda.kube.core import POD
 from remuda.kube.names import POOL_DRAIN
 from remuda.kube.runner_pod import TemplateRefused
-from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.kube.runner_view import ended_for_nothing, runner_of
-from remuda.model.runner import Phase
 from remuda.pools.decide.actions import (
     Cause,
     CreateRunner,
@@ -30,7 +28,9 @@ from remuda.pools.decide.actions import (
     ReleasePool,
     UnmarkRunner,
 )
-from remuda.pools.holdback import Failed, HoldBack, Refusal
+from remuda.pools.holdback import Failed
+from remuda.pools.memory import PoolMemory
+from remuda.pools.news import News
 from remuda.ports.kube import (
     Conflict,
     Invalid,
@@ -42,7 +42,7 @@ from remuda.ports.kube import (
 )
 
 if TYPE_CHECKING:
-    from remuda.kube.runner_pool import RunnerPool, RunnerPoolStatus
+    from remuda.kube.runner_pool import RunnerPool
     from remuda.model.runner import Runner
     from remuda.pools.apply import Applier, Job
     from remuda.pools.decide.actions import Action
@@ -60,8 +60,6 @@ _SILENT_MAX_S: Final = 120.0
 _SOONEST: Final = timedelta(milliseconds=50)
 """A wait that a clock cannot tell from none would make the loop spin."""
 _CONFLICT_RETRY: Final = timedelta(seconds=1)
-_HOLDS_MAX: Final = 8
-"""When more templates than this are remembered, those without runners are forgotten."""
 
 
 class PoolLoop:
@@ -72,7 +70,8 @@ class PoolLoop:
     ) -> None:
         self._reins, self._view = reins, reins.view
         self._applier, self._status, self._turns, self._hosts = applier, status, turns, hosts
-        self._pools: dict[str, _Memory] = {}
+        self._news = News(reins)
+        self._pools: dict[str, PoolMemory] = {}
         settings = QueueSettings(workers_max=reins.settings.workers_max)
         self._queue: WorkQueue[str] = WorkQueue(LOOP, self._look, reins.ids, settings)
         self._view.on_pool_news(self._wake)
@@ -106,27 +105,26 @@ class PoolLoop:
         if (pool := self._view.pool(name)) is None:
             self._forget(name)
             return None
-        memory = self._pools.setdefault(name, _Memory())
+        memory = self._pools.setdefault(name, PoolMemory())
         await self._settle(memory)
         if not await self._prepare(pool, memory):
             return _CONFLICT_RETRY
         turn = self._turn(name, memory)
         if turn is None:
             return None
-        self._say(turn)
-        self._say_fallback(turn, memory)
+        self._news.tell(turn, memory)
         errors = await self._carry_out(turn, memory)
         later = await self._status.write(turn.pool, turn.status)
         return self._next_look(turn, memory, errors, later)
 
-    async def _settle(self, memory: _Memory) -> None:
+    async def _settle(self, memory: PoolMemory) -> None:
         """Find out what became of writes that were not answered: to guess either way could do harm."""
         jobs = [partial(self._find_out, memory, before) for before in memory.doubts.values()]
         errors = await self._applier.all_of(jobs)
         if errors:
             raise errors[0]
 
-    async def _find_out(self, memory: _Memory, before: Runner) -> None:
+    async def _find_out(self, memory: PoolMemory, before: Runner) -> None:
         namespace = self._reins.settings.namespace
         try:
             pod = await self._reins.kube.get(POD, before.name, namespace=namespace)
@@ -137,7 +135,7 @@ class PoolLoop:
                 self._reins.expectations.wrote(before, runner_of(pod))
         del memory.doubts[before.name]
 
-    async def _prepare(self, pool: RunnerPool, memory: _Memory) -> bool:
+    async def _prepare(self, pool: RunnerPool, memory: PoolMemory) -> bool:
         """
         See to it that a pool is held and its template known before anything is made or marked for it.
 
@@ -159,7 +157,7 @@ class PoolLoop:
         await self._status.write(pool, status)
         return self._status.newest(pool).status.template_hash == template.hash
 
-    async def _hold(self, pool: RunnerPool, memory: _Memory) -> None:
+    async def _hold(self, pool: RunnerPool, memory: PoolMemory) -> None:
         wanted = self._reins.settings.guards.drain_finalizer
         seen = (pool.uid, pool.resource_version)
         if not wanted or POOL_DRAIN in pool.metadata.finalizers or memory.held == seen:
@@ -167,7 +165,7 @@ class PoolLoop:
         await self._applier.hold(pool)
         memory.held = seen
 
-    def _turn(self, name: str, memory: _Memory) -> Turn | None:
+    def _turn(self, name: str, memory: PoolMemory) -> Turn | None:
         """Take the turn, on the pool as it is now. None if it changed so that it must be prepared first."""
         if (pool := self._view.pool(name)) is None:
             return None
@@ -182,7 +180,7 @@ class PoolLoop:
         return self._turns.take(pool, memory.refusals(self._reins.clock.monotonic()))
 
     def _next_look(
-        self, turn: Turn, memory: _Memory, errors: list[KubeError], later: timedelta | None
+        self, turn: Turn, memory: PoolMemory, errors: list[KubeError], later: timedelta | None
     ) -> timedelta:
         """Say when to look again; raise what the queue should back off for."""
         for error in errors:
@@ -192,8 +190,6 @@ class PoolLoop:
         waits = [timedelta(seconds=settings.look_again_s), later, turn.decision.look_again_after]
         if errors:
             waits.append(_CONFLICT_RETRY)
-        if turn.decision.blocked:
-            waits.append(timedelta(seconds=settings.blocked_retry_s))
         if self._reins.expectations.placeholders(turn.pool.name):
             waits.append(timedelta(seconds=settings.confirm_after_s))
         waits += memory.waits(self._reins.clock.monotonic())
@@ -208,14 +204,14 @@ class PoolLoop:
 
     # --- Carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, turn: Turn, memory: _Memory) -> list[KubeError]:
+    async def _carry_out(self, turn: Turn, memory: PoolMemory) -> list[KubeError]:
         """Do everything, a bounded number at once. Removals first: what goes makes room for what comes."""
         jobs = [self._job(turn.pool, action, memory) for action in turn.actions]
         jobs += [self._create(turn.pool, creation, memory) for creation in turn.creations]
         jobs += self._follow_up(turn, memory)
         return await self._applier.all_of(jobs)
 
-    def _job(self, pool: RunnerPool, action: Action, memory: _Memory) -> Job:
+    def _job(self, pool: RunnerPool, action: Action, memory: PoolMemory) -> Job:
         match action:
             case ReapRunner(runner):
                 reap = partial(self._reap, pool, action, memory)
@@ -233,21 +229,21 @@ class PoolLoop:
             case _:
                 assert_never(action)
 
-    async def _doubting(self, memory: _Memory, runner: Runner, write: Job) -> None:
+    async def _doubting(self, memory: PoolMemory, runner: Runner, write: Job) -> None:
         try:
             await write()
         except Unavailable:
             memory.doubts[runner.name] = runner
             raise
 
-    async def _reap(self, pool: RunnerPool, action: ReapRunner, memory: _Memory) -> None:
+    async def _reap(self, pool: RunnerPool, action: ReapRunner, memory: PoolMemory) -> None:
         if action.cause is Cause.ENDED:
             self._note_end(pool.name, action, memory)
         await self._applier.reap(action, pool.name)
         if action.cause is Cause.START_TIMEOUT:
             self._hosts.start_failed(action.runner, self._reins.clock.now())
 
-    def _note_end(self, pool: str, action: ReapRunner, memory: _Memory) -> None:
+    def _note_end(self, pool: str, action: ReapRunner, memory: PoolMemory) -> None:
         """Take note of a runner that ended for nothing, so that the next ones are not made in a tight loop."""
         runner, pod = action.runner, self._view.pod(action.runner.name)
         if pod is None or pod.uid != runner.uid or not ended_for_nothing(pod):
@@ -257,7 +253,7 @@ class PoolLoop:
         now, fraction = self._reins.clock.monotonic(), self._reins.ids.fraction()
         memory.hold(runner.template).fail(failed, now, fraction)
 
-    def _create(self, pool: RunnerPool, creation: Creation, memory: _Memory) -> Job:
+    def _create(self, pool: RunnerPool, creation: Creation, memory: PoolMemory) -> Job:
         async def create() -> None:
             name, now = creation.placeholder.name, self._reins.clock.monotonic()
             hold = memory.hold(creation.placeholder.template)
@@ -286,7 +282,7 @@ class PoolLoop:
 
         return create
 
-    def _follow_up(self, turn: Turn, memory: _Memory) -> list[Job]:
+    def _follow_up(self, turn: Turn, memory: PoolMemory) -> list[Job]:
         """Return what earlier passes left open: creations without an answer, and runners that never showed."""
         pool = turn.pool
         waiting = {runner.name for runner in self._reins.expectations.placeholders(pool.name)}
@@ -308,83 +304,3 @@ class PoolLoop:
         if not await self._applier.is_there(name):
             self._reins.expectations.absent(pool, name)
             log.info("runner never came to be, or is gone", runner=name, pool=pool)
-
-    def _say(self, turn: Turn) -> None:
-        """Post an Event about the pool for each trouble that begins, and log it: Events are gone after an hour."""
-        before = _troubles(turn.pool.status)
-        for kind, (reason, message) in sorted(_troubles(turn.status).items()):
-            if before.get(kind, ("", ""))[0] == reason:
-                continue
-            if kind == "Draining" and "Draining" in before:
-                continue
-            spoken = "PoolDraining" if kind == "Draining" else reason
-            warning = kind != "Draining"
-            say = log.warning if warning else log.info
-            say("pool has news", pool=turn.pool.name, reason=spoken, why=message)
-            self._reins.events.record(RUNNER_POOL, turn.pool, spoken, message, warning=warning)
-
-    def _say_fallback(self, turn: Turn, memory: _Memory) -> None:
-        """Post one Event for each template that a pool falls back from."""
-        target = turn.status.template_hash
-        fell = [c for c in turn.creations if c.placeholder.template != target]
-        if fell and memory.fell_back_from != target:
-            memory.fell_back_from = target
-            text = (
-                f"Template {target} is on trial: beyond the roll's cap, runners are made from template"
-                f" {fell[0].placeholder.template}, the last that worked."
-            )
-            log.info("pool has news", pool=turn.pool.name, reason="FellBack", why=text)
-            self._reins.events.record(RUNNER_POOL, turn.pool, "FellBack", text)
-
-
-class _Memory:
-    """What is remembered of one pool between passes, and only within a reign."""
-
-    def __init__(self) -> None:
-        self.held = ("", "")
-        """UID and version of the pool over which our finalizer was written: a newer version shows it, or lost it."""
-        self.fell_back_from = ""
-        """The template for which it was told that runners are made from another."""
-        self.doubts: dict[str, Runner] = {}
-        """Runners about which a write was not answered, as they were before."""
-        self.unanswered: dict[str, Creation] = {}
-        """Creations that may have happened."""
-        self.holds: dict[str, HoldBack] = {}
-        """By template, what keeps runners of it from being made."""
-        self._serving: frozenset[str] = frozenset()
-        self._starting: frozenset[str] = frozenset()
-        """The templates of which a runner is starting."""
-
-    def hold(self, template: str) -> HoldBack:
-        return self.holds.setdefault(template, HoldBack())
-
-    def refusals(self, now: float) -> dict[str, Refusal]:
-        """Return by template what stands against making runners of it now."""
-        found = {t: hold.refusal(now, tried=t in self._starting) for t, hold in self.holds.items()}
-        return {template: refusal for template, refusal in found.items() if refusal is not None}
-
-    def waits(self, now: float) -> list[timedelta]:
-        """Return after how long held-back runners may be tried again."""
-        return [timedelta(seconds=h.until - now) for h in self.holds.values() if h.until > now]
-
-    def see(self, runners: tuple[Runner, ...]) -> None:
-        """Take note of who serves: a template of which one newly does works."""
-        serving = {r.uid: r.template for r in runners if r.phase in (Phase.WARM, Phase.BUSY)}
-        for template in {t for uid, t in serving.items() if uid not in self._serving}:
-            if template in self.holds:
-                self.holds[template].serve()
-        self._serving = frozenset(serving)
-        self._starting = frozenset(
-            r.template for r in runners if r.phase is Phase.STARTING and r.is_alive
-        )
-        if len(self.holds) > _HOLDS_MAX:
-            self.holds = {t: h for t, h in self.holds.items() if t in {r.template for r in runners}}
-
-
-def _troubles(status: RunnerPoolStatus) -> dict[str, tuple[str, str]]:
-    kinds = {"Degraded", "Draining", "LabelsConflict"}
-    return {
-        c.type: (c.reason, c.message)
-        for c in status.conditions
-        if c.type in kinds and c.status == "True"
-    }

@@ -44,9 +44,6 @@ class PoolSettings:
     look_again_s: float = 60.0
     """The longest time without a look at a pool."""
 
-    blocked_retry_s: float = 5.0
-    """How soon to look again when the start-rate brake held runners back."""
-
     confirm_after_s: float = 10.0
     """How long a runner that was made may stay unseen before the server is asked about it."""
 

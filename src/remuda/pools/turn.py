@@ -17,14 +17,13 @@ from remuda.kube.pool_view import pool_of
 from remuda.kube.proven import as_proven
 from remuda.kube.runner_pod import Placement, RunnerTemplate, TemplateRefused, runner_template
 from remuda.model.runner import Phase, Runner
-from remuda.pools.decide.actions import Cause, CreateRunner, MarkRunner, ReapRunner
+from remuda.pools.decide.actions import CreateRunner
 from remuda.pools.decide.brake import PATIENCE, Slots, slots
-from remuda.pools.decide.conditions import Wanted
 from remuda.pools.decide.conflicts import label_conflicts
 from remuda.pools.decide.one_pass import Surroundings, decide
 from remuda.pools.decide.starting import is_timed, since
-from remuda.pools.holdback import RUNNERS_FAIL
 from remuda.pools.status import with_conditions, with_counts, with_proven, with_roll_waiting
+from remuda.pools.trouble import may_be_tried, of_what_worked, permitted, trouble_of, with_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,18 +122,20 @@ class Turns:
         proven = self.proven(pool, digest)
         decision = self._decide(pool_of(pool, digest, proven.hash if proven else ""), now)
         wanted = tuple(a for a in decision.actions if isinstance(a, CreateRunner))
-        trouble = _trouble(bad, refusals, digest, wanted)
+        if bad:
+            worked = proven.hash if proven and self._reins.settings.guards.fallback else ""
+            wanted, bad = of_what_worked(wanted, bad, worked)
+        trouble = trouble_of(bad, refusals, digest, wanted)
         known = {t.hash: t for t in (proven, template) if isinstance(t, RunnerTemplate)}
-        tried = _tried(wanted, known, refusals)
-        creations = self._reserve(pool, known, tried, now)
+        creations = self._reserve(pool, known, may_be_tried(wanted, known, refusals), now)
         status = replace(with_counts(pool.status, pool, decision.counts), template_hash=digest)
         if decision.worked and not bad:
             status = with_proven(status, pool, digest)
         status = with_roll_waiting(status, decision.roll_waiting_since)
-        said = _with_trouble(decision.conditions, trouble)
+        said = with_trouble(decision.conditions, trouble)
         status = with_conditions(status, said, now, pool.metadata.generation)
         self._publish(pool, decision, refused=bool(bad))
-        return Turn(pool, decision, _permitted(decision.actions, trouble), creations, status)
+        return Turn(pool, decision, permitted(decision.actions, trouble), creations, status)
 
     def forget(self, pool: str) -> None:
         self._templates.pop(pool, None)
@@ -234,59 +235,3 @@ class Turns:
             metrics.blocked(pool.name, decision.blocked)
         if refused:
             metrics.template_refused(pool.name)
-
-
-def _tried(
-    wanted: tuple[CreateRunner, ...],
-    known: Mapping[str, RunnerTemplate],
-    refusals: Mapping[str, Refusal],
-) -> tuple[CreateRunner, ...]:
-    """Return the runners to make of those that are wanted: of a template that is refused, as many as may be tried."""
-    left = {template: refusal.tries for template, refusal in refusals.items()}
-    tried = []
-    for create in wanted:
-        if create.template not in known or not left.get(create.template, 1):
-            continue
-        tried.append(create)
-        if create.template in left:
-            left[create.template] -= 1
-    return tuple(tried)
-
-
-def _trouble(
-    bad: str, refusals: Mapping[str, Refusal], template: str, wanted: tuple[CreateRunner, ...]
-) -> Wanted | None:
-    """Say what a person must mend before a runner can be made."""
-    if bad:
-        return Wanted("Degraded", "True", "TemplateRefused", bad)
-    for asked in (template, *(create.template for create in wanted)):
-        refusal = refusals.get(asked)
-        if refusal is not None and (wanted or refusal.lasts):
-            return Wanted("Degraded", "True", refusal.reason, refusal.why)
-    return None
-
-
-def _permitted(actions: tuple[Action, ...], trouble: Wanted | None) -> tuple[Action, ...]:
-    """
-    Return what may be done, beside making runners.
-
-    While none can be made nobody is retired for a roll either: there would be nothing to take its place.
-    """
-    others = (action for action in actions if not isinstance(action, CreateRunner))
-    return tuple(action for action in others if trouble is None or not _is_for_roll(action))
-
-
-def _is_for_roll(action: Action) -> bool:
-    if isinstance(action, ReapRunner):
-        return action.cause is Cause.ROLL
-    return isinstance(action, MarkRunner)
-
-
-def _with_trouble(conditions: tuple[Wanted, ...], trouble: Wanted | None) -> tuple[Wanted, ...]:
-    if trouble is None:
-        return conditions
-    if trouble.reason == RUNNERS_FAIL and any(
-        c.type == trouble.type and c.status == trouble.status for c in conditions
-    ):
-        return conditions  # a roll that is stuck says more: what it waits for, and what is done meanwhile
-    return (*(c for c in conditions if c.type != "Degraded"), trouble)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from remuda.kube.names import TEMPLATE
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pod import template_hash
 from remuda.kube.runner_pool import RUNNER_POOL
+from remuda.pools.guards import Guards
 from tests.unit.pools.ranch import SETTINGS, SPACE, Ranch, scenario
 
 GOOD = "registry.test/runner:good"
@@ -190,3 +193,57 @@ async def test_what_worked_costs_no_write_at_rest(ranch: Ranch) -> None:
     await ranch.later(1800)
 
     assert ranch.tap.writes == []
+
+
+REFUSED = {"spec": {"hostNetwork": True}}
+
+
+async def a_spec_is_refused_while_jobs_end(ranch: Ranch) -> None:
+    await ranch.edit("mac", image=BAD, template=REFUSED)
+    await ranch.later(20)
+    for _ in range(3):
+        for pod in (await ranch.pods())[:4]:
+            await ranch.end(pod.name)
+        await ranch.later(20)
+
+
+@scenario()
+async def test_a_spec_that_is_refused_does_not_empty_a_busy_pool(ranch: Ranch) -> None:
+    await a_pool_of_ten(ranch)
+    await a_spec_is_refused_while_jobs_end(ranch)
+
+    pool = await ranch.pool()
+    assert await images(ranch) == [GOOD] * 10
+    degraded = next(c for c in pool.status.conditions if c.type == "Degraded")
+    assert degraded.reason == "TemplateRefused"
+    made_from = f"made from template {pool.status.template_hash}, the last that worked"
+    assert made_from in degraded.message
+    await ranch.edit("mac", image=GOOD, template=None)
+    await ranch.warm(10)
+    await ranch.later(5)
+    assert ranch.condition(await ranch.pool(), "Degraded") == ("False", "AsExpected")
+
+
+@scenario()
+async def test_a_spec_that_is_refused_half_way_through_a_roll_does_not_empty_it(
+    ranch: Ranch,
+) -> None:
+    await a_pool_of_ten(ranch)
+    await ranch.edit("mac", image="registry.test/runner:2")
+
+    async def is_half_through() -> bool:
+        return (await images(ranch)).count("registry.test/runner:2") >= 4
+
+    await ranch.until(is_half_through, within_s=300)
+    await a_spec_is_refused_while_jobs_end(ranch)
+
+    assert len(await images(ranch)) == 10
+    assert set(await images(ranch)) <= {GOOD, "registry.test/runner:2"}
+
+
+@scenario(replace(SETTINGS, guards=Guards.without("fallback")))
+async def test_without_the_fallback_a_spec_that_is_refused_empties_it(ranch: Ranch) -> None:
+    await a_pool_of_ten(ranch)
+    await a_spec_is_refused_while_jobs_end(ranch)
+
+    assert await images(ranch) == []
