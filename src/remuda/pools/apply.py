@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from remuda.kube.core import POD, SERVICE_ACCOUNT
-from remuda.kube.names import MARK, MARKED_AT, POOL_DRAIN
+from remuda.kube.names import MARK, MARKED_AT, POOL, POOL_DRAIN, RUNNER
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pod import service_account
 from remuda.kube.runner_pool import RUNNER_POOL
@@ -93,7 +93,7 @@ class Applier:
             raise
         except KubeError:
             # A quota refuses what it has let in before: ask whether the earlier try did it.
-            if again and await self.is_there(name):
+            if again and await self.is_there(name, pool.name):
                 return None
             self._reins.expectations.absent(pool.name, name)
             await self._take_back(account or self._reins.view.service_account(name))
@@ -108,13 +108,14 @@ class Applier:
         except KubeError as error:
             log.info("service account left to the sweep", name=account.name, error=str(error))
 
-    async def is_there(self, name: str) -> bool:
-        """Ask the server itself whether a runner exists. Raises if it does not say."""
+    async def is_there(self, name: str, pool: str) -> bool:
+        """Ask the server itself whether a pool has a runner of this name. Raises if it does not say."""
         try:
-            await self._kube.get(POD, name, namespace=self._namespace)
+            pod = await self._kube.get(POD, name, namespace=self._namespace)
         except NotFound:
             return False
-        return True
+        # One that a person took out of its pool will never be seen among its runners.
+        return pod.labels.get(RUNNER) == "true" and pod.labels.get(POOL) == pool
 
     # --- Removing ----------------------------------------------------------------------------------------------------
 

@@ -301,6 +301,6 @@ class PoolLoop:
 
     async def _confirm(self, pool: str, name: str) -> None:
         """Ask the server about a runner that our view never showed. Only its word that there is none counts."""
-        if not await self._applier.is_there(name):
+        if not await self._applier.is_there(name, pool):
             self._reins.expectations.absent(pool, name)
             log.info("runner never came to be, or is gone", runner=name, pool=pool)

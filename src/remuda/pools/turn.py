@@ -18,10 +18,10 @@ from remuda.kube.proven import as_proven
 from remuda.kube.runner_pod import Placement, RunnerTemplate, TemplateRefused, runner_template
 from remuda.model.runner import Phase, Runner
 from remuda.pools.decide.actions import CreateRunner
-from remuda.pools.decide.brake import PATIENCE, Slots, slots
 from remuda.pools.decide.conflicts import label_conflicts
 from remuda.pools.decide.one_pass import Surroundings, decide
 from remuda.pools.decide.starting import is_timed, since
+from remuda.pools.start_slots import StartSlots
 from remuda.pools.status import with_conditions, with_counts, with_proven, with_roll_waiting
 from remuda.pools.trouble import may_be_tried, of_what_worked, permitted, trouble_of, with_trouble
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from remuda.pools.reins import Reins
 
 _SUFFIX_CHARS = 8
-_NO_BRAKE = 1_000_000
 _NO_REFUSALS: Mapping[str, Refusal] = {}
 
 
@@ -71,6 +70,7 @@ class Turns:
     def __init__(self, reins: Reins, hosts: Hosts) -> None:
         self._reins = reins
         self._hosts = hosts
+        self._slots = StartSlots(reins)
         self._templates: dict[str, tuple[str, int, RunnerTemplate | TemplateRefused]] = {}
         self._proven: dict[str, tuple[tuple[str, int, str], RunnerTemplate | None]] = {}
         self._watched: dict[str, dict[str, tuple[datetime, float]]] = {}
@@ -128,6 +128,8 @@ class Turns:
         trouble = trouble_of(bad, refusals, digest, wanted)
         known = {t.hash: t for t in (proven, template) if isinstance(t, RunnerTemplate)}
         creations = self._reserve(pool, known, may_be_tried(wanted, known, refusals), now)
+        wants = decision.counts.missing - len(creations) if decision.blocked == "fleet_cap" else 0
+        self._slots.took(pool.name, len(creations), wants)
         status = replace(with_counts(pool.status, pool, decision.counts), template_hash=digest)
         if decision.worked and not bad:
             status = with_proven(status, pool, digest)
@@ -141,6 +143,7 @@ class Turns:
         self._templates.pop(pool, None)
         self._proven.pop(pool, None)
         self._watched.pop(pool, None)
+        self._slots.forget(pool)
 
     def _decide(self, pool: Pool, now: datetime) -> Decision:
         view, guards = self._reins.view, self._reins.settings.guards
@@ -148,7 +151,7 @@ class Turns:
         if guards.expectations:
             runners = self._reins.expectations.seen(pool.name, runners)
         around = Surroundings(
-            slots=self._slots(pool, now),
+            slots=self._slots.of(pool, now),
             draining_nodes=view.draining(runners),
             pool_conflict=self._conflict(pool.name),
             watched=self._watch(pool.name, runners),
@@ -167,24 +170,6 @@ class Turns:
         }
         self._watched[pool] = after
         return {uid: timedelta(seconds=now - first) for uid, (_, first) in after.items()}
-
-    def _slots(self, pool: Pool, now: datetime) -> Slots:
-        if not self._reins.settings.guards.brake:
-            return Slots(_NO_BRAKE)
-        view, fleet = self._reins.view, pool.fleet
-        siblings = view.siblings(fleet)
-        endless = {s.name for s in siblings if not s.spec.provisioning.start_timeout_seconds}
-        endless.discard(pool.name)
-        starting = {
-            runner.name
-            for of, runner in view.starting(fleet)
-            if (of not in endless or now - since(runner) < PATIENCE) and not view.is_silent(runner)
-        }
-        for sibling in siblings:
-            placeholders = self._reins.expectations.placeholders(sibling.name)
-            starting.update(placeholder.name for placeholder in placeholders)
-        maxima = [sibling.spec.provisioning.max_concurrent for sibling in siblings]
-        return slots(maxima, len(starting), view.fleet_nodes(fleet).healthy)
 
     def _conflict(self, pool: str) -> str:
         if self._conflicts is None:

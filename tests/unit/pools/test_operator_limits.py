@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pytest
+
 from remuda.kube.core import NODE, POD
 from remuda.kube.names import POOL, POOL_DRAIN
 from remuda.kube.patches import MergePatch
@@ -239,3 +241,45 @@ async def test_a_template_that_tolerates_everything_does_not_fight_a_cordon(ranc
 
     assert {runner.node for runner in await ranch.runners()} == {"mini-2"}
     assert ranch.tap.writes == []
+
+
+@scenario()
+async def test_a_runner_that_a_person_took_out_before_it_was_seen_is_replaced(ranch: Ranch) -> None:
+    ranch.host()
+    await ranch.add_pool(replicas=0)
+    ranch.operator()
+    await ranch.later(5)
+    ranch.tap.frozen = "/pods"
+    await ranch.edit("mac", replicas=1)
+    await ranch.later(5)
+    [pod] = await ranch.pods()
+    await ranch.label(pod.name, pool=None, runner=None)
+    ranch.tap.frozen = ""
+
+    async def replaced() -> bool:
+        return await warm_of(ranch, "mac") == 1
+
+    await ranch.until(replaced)
+
+
+@pytest.mark.parametrize("later_s", [20.0, 21.3, 22.7, 24.1])
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_pool_that_no_host_fits_starves_its_siblings_for_no_longer_than_its_deadline(
+    slots: int, later_s: float
+) -> None:
+    starting = {"startTimeoutSeconds": 120, "maxConcurrent": slots}
+
+    @scenario()
+    async def play(ranch: Ranch) -> None:
+        ranch.host()
+        await ranch.add_pool("big", replicas=8, provisioning=starting, template=NOWHERE)
+        ranch.operator()
+        await ranch.later(later_s)
+        await ranch.add_pool("small", replicas=1, provisioning=starting)
+
+        async def served() -> bool:
+            return await warm_of(ranch, "small") == 1
+
+        await ranch.until(served, within_s=135)
+
+    play()
