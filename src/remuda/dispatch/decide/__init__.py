@@ -1,0 +1,1 @@
+"""What dispatch decides. Pure: what was seen and the time come in, data goes out."""
