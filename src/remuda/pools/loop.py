@@ -304,3 +304,4 @@ class PoolLoop:
         if not await self._applier.is_there(name, pool):
             self._reins.expectations.absent(pool, name)
             log.info("runner never came to be, or is gone", runner=name, pool=pool)
+            self._wake(pool)  # its place is free: no news will tell
