@@ -142,7 +142,7 @@ def test_every_invariant_holds_through_a_storm(seed: int) -> None:
     ("guard", "invariant", "seed", "until_s"),
     [
         ("preconditions", "S2 no kill", 13, 600.0),
-        ("fencing", "S8 fencing", 2, 300.0),
+        ("fencing", "S8 fencing", 4, 300.0),
         ("expectations", "S3 caps", 1, 60.0),
         ("roll_cap", "S4 warm through a roll", 1, 300.0),
         ("drain_finalizer", "V4 finalizers drain", 1, 600.0),
