@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from remuda.adapters.postgres.pool import Database
-    from remuda.model.job import Claim
+    from remuda.model.job import Claim, JobSpec
     from tests.support.postgres import Server
 
 TENANTS = ("acme", "bolt")
@@ -37,21 +37,34 @@ POOLS = ("linux", "mac")
 JOBS = 6
 PODS = 4
 
-Step: TypeAlias = tuple[str, int, int, bool]
+
+class Step(NamedTuple):
+    """Something that happens, with three numbers to choose by."""
+
+    what: str
+    job: int
+    pod: int
+    flag: bool
+
+
 STEPS = (
     *("enqueue", "claim", "claim", "mark", "mark", "again", "release", "executes", "end", "stop"),
     *("sight", "limit", "pass", "drop", "deliver", "work"),
 )
 steps = st.lists(
-    st.tuples(
-        st.sampled_from(STEPS), st.integers(0, JOBS - 1), st.integers(0, PODS - 1), st.booleans()
+    st.builds(
+        Step,
+        st.sampled_from(STEPS),
+        st.integers(0, JOBS - 1),
+        st.integers(0, PODS - 1),
+        st.booleans(),
     ),
     min_size=15,
     max_size=60,
 )
 
 
-def job_spec(number: int) -> Any:  # noqa: ANN401 - a JobSpec; the builder's word for it
+def job_spec(number: int) -> JobSpec:
     darwin = number % 3 == 2
     tenant = TENANTS[number % 2]
     return a_job(
@@ -78,8 +91,7 @@ class Player:
         return f"pod-{number}-{self.lives.get(number, 0)}"
 
     async def play(self, step: Step) -> object:
-        what, job, pod, flag = step
-        acts: dict[str, Callable[[int, int, bool], Awaitable[object]]] = {
+        acts: dict[str, Callable[[Step], Awaitable[object]]] = {
             "enqueue": self._enqueue,
             "claim": self._claim,
             "mark": self._mark,
@@ -95,15 +107,15 @@ class Player:
             "deliver": self._deliver,
             "work": self._work,
         }
-        return await acts[what](job, pod, flag)
+        return await acts[step.what](step)
 
-    async def _enqueue(self, job: int, pod: int, flag: bool) -> object:  # noqa: ARG002, FBT001
-        return await self.store.jobs.enqueue(job_spec(job), by="test")
+    async def _enqueue(self, step: Step) -> object:
+        return await self.store.jobs.enqueue(job_spec(step.job), by="test")
 
-    async def _claim(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        name = self.pod(pod)
-        without = Without(jobs=frozenset({f"forge/{job}"}) if flag else frozenset())
-        runner = WarmRunner(name, f"uid-{name}", POOLS[pod % 3 == 2])
+    async def _claim(self, step: Step) -> object:
+        name = self.pod(step.pod)
+        without = Without(jobs=frozenset({f"forge/{step.job}"}) if step.flag else frozenset())
+        runner = WarmRunner(name, f"uid-{name}", POOLS[step.pod % 3 == 2])
         answer = await self.store.jobs.claim(runner, without=without)
         if isinstance(answer, Claimed):
             self.claims.append(answer.claim)
@@ -114,28 +126,28 @@ class Player:
         newest = self.claims[-4:]
         return newest[number % len(newest)] if newest else None
 
-    async def _mark(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        claim = self._handle(pod)
+    async def _mark(self, step: Step) -> object:
+        claim = self._handle(step.pod)
         if claim is None:
             return None
-        name = f"r-{claim.pod}" if flag else f"r-{claim.pod}-{job}"
+        name = f"r-{claim.pod}" if step.flag else f"r-{claim.pod}-{step.job}"
         return await self.store.jobs.mark_running(claim, name)
 
-    async def _again(self, job: int, pod: int, flag: bool) -> object:  # noqa: ARG002, FBT001
-        claim = self._handle(pod)
+    async def _again(self, step: Step) -> object:
+        claim = self._handle(step.pod)
         if claim is None:
             return None
-        name = f"r-{claim.pod}-{len(self.claims)}-{job}"
+        name = f"r-{claim.pod}-{len(self.claims)}-{step.job}"
         return await self.store.jobs.deliver_again(claim, name, within=timedelta(seconds=20))
 
-    async def _release(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        claim = self._handle(pod)
+    async def _release(self, step: Step) -> object:
+        claim = self._handle(step.pod)
         if claim is None:
             return None
-        hold = self.store.clock.now() + timedelta(seconds=7) if job == 0 else None
+        hold = self.store.clock.now() + timedelta(seconds=7) if step.job == 0 else None
         live = await self.store.views.claim_of(claim.pod)
-        since = live.missing_since if live and job == 1 else None
-        release = because(undelivered=flag, hold_until=hold, missing_since=since)
+        since = live.missing_since if live and step.job == 1 else None
+        release = because(undelivered=step.flag, hold_until=hold, missing_since=since)
         return await self.store.jobs.release(claim, release)
 
     async def _runner(self, pod: int) -> str:
@@ -143,61 +155,62 @@ class Player:
         sessions = await self.store.views.sessions(open_only=False)
         return sessions[pod % len(sessions)].runner_name if sessions else "nobody"
 
-    async def _executes(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        tenant = TENANTS[job % 2] if flag else TENANTS[pod % 2]
-        return await self.store.executes(job, await self._runner(pod), tenant)
+    async def _executes(self, step: Step) -> object:
+        tenant = TENANTS[step.job % 2] if step.flag else TENANTS[step.pod % 2]
+        return await self.store.executes(step.job, await self._runner(step.pod), tenant)
 
-    async def _end(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
+    async def _end(self, step: Step) -> object:
         now = self.store.clock.now()
         return await self.store.end(
-            job,
-            await self._runner(pod) if flag else "",
-            tenant=TENANTS[job % 2],
-            conclusion=("success", "cancelled")[pod % 2],
-            started_at=now - timedelta(seconds=job) if pod else None,
-            ends_claim=pod == 3,
+            step.job,
+            await self._runner(step.pod) if step.flag else "",
+            tenant=TENANTS[step.job % 2],
+            conclusion=("success", "cancelled")[step.pod % 2],
+            started_at=now - timedelta(seconds=step.job) if step.pod else None,
+            ends_claim=step.pod == 3,
         )
 
-    async def _stop(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        late = timedelta(seconds=job - 3)
-        answer = await self.store.stop(self.pod(pod), ended_at=self.store.clock.now() - late)
-        if flag:
-            self.lives[pod] = self.lives.get(pod, 0) + 1
+    async def _stop(self, step: Step) -> object:
+        late = timedelta(seconds=step.job - 3)
+        answer = await self.store.stop(self.pod(step.pod), ended_at=self.store.clock.now() - late)
+        if step.flag:
+            self.lives[step.pod] = self.lives.get(step.pod, 0) + 1
         return answer
 
-    async def _sight(self, job: int, pod: int, flag: bool) -> object:  # noqa: ARG002, FBT001
+    async def _sight(self, step: Step) -> object:
         handles = self.claims[-3:]
-        present, absent = (handles, []) if flag else ([], handles)
+        present, absent = (handles, []) if step.flag else ([], handles)
         return await self.store.jobs.sight_pods(present=present, absent=absent, by="test")
 
-    async def _limit(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        os = Os.DARWIN if pod == 3 else Os.LINUX
-        limit = Size(job, job * 1500)
-        if flag:
-            return await self.store.jobs.ensure_limits(TENANTS[pod % 2], os, limit, by="test")
-        return await self.store.jobs.set_limits(TENANTS[pod % 2], os, limit, by="test")  # type: ignore[func-returns-value]
-
-    async def _pass(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        self.store.clock.forward(job * 60.5 if flag else pod * 0.25)
+    async def _limit(self, step: Step) -> object:
+        os = Os.DARWIN if step.pod == 3 else Os.LINUX
+        limit = Size(step.job, step.job * 1500)
+        if step.flag:
+            return await self.store.jobs.ensure_limits(TENANTS[step.pod % 2], os, limit, by="test")
+        await self.store.jobs.set_limits(TENANTS[step.pod % 2], os, limit, by="test")
         return None
 
-    async def _drop(self, job: int, pod: int, flag: bool) -> object:  # noqa: ARG002, FBT001
+    async def _pass(self, step: Step) -> object:
+        self.store.clock.forward(step.job * 60.5 if step.flag else step.pod * 0.25)
+        return None
+
+    async def _drop(self, step: Step) -> object:
         """Lose a stop report: the Pod is replaced and nobody is told."""
-        self.lives[pod] = self.lives.get(pod, 0) + 1
+        self.lives[step.pod] = self.lives.get(step.pod, 0) + 1
         return None
 
-    async def _deliver(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
-        subject = f"forge/{job}" if flag else ""
-        delivery = Delivery(guid=f"{job}-{pod}", event="e", body=b"{}", subject=subject)
+    async def _deliver(self, step: Step) -> object:
+        subject = f"forge/{step.job}" if step.flag else ""
+        delivery = Delivery(guid=f"{step.job}-{step.pod}", event="e", body=b"{}", subject=subject)
         return await self.store.deliveries.record(delivery)
 
-    async def _work(self, job: int, pod: int, flag: bool) -> object:  # noqa: FBT001
+    async def _work(self, step: Step) -> object:
         lease = timedelta(seconds=30)
-        taken = await self.store.deliveries.take(limit=pod + 1, lease=lease)
-        later = self.store.clock.now() + timedelta(seconds=job)
+        taken = await self.store.deliveries.take(limit=step.pod + 1, lease=lease)
+        later = self.store.clock.now() + timedelta(seconds=step.job)
         done = [
             await self.store.deliveries.processed(d.guid, "ok")
-            if flag
+            if step.flag
             else await self.store.deliveries.put_back(d.guid, retry_at=later)
             for d in taken
         ]
@@ -226,7 +239,7 @@ async def play_both(database: Database, played: list[Step]) -> None:
             await player.store.jobs.set_limits(tenant, Os.LINUX, Size(4, 9000), by="test")
         await player.store.jobs.set_limits("acme", Os.DARWIN, Size(3, 9000), by="test")
         for number in range(4):
-            await player.play(("enqueue", number, 0, False))
+            await player.play(Step("enqueue", number, 0, flag=False))
     for number, step in enumerate(played):
         expected, answer = await memory.play(step), await real.play(step)
         assert answer == expected, f"step {number}, {step}"

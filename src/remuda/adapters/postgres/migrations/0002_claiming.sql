@@ -1,7 +1,7 @@
 -- The claim, in one round trip. Who goes first and who may not go at all is decided here because it must be atomic.
 --
 -- Order of locks, everywhere: (advisory lock of a job) -> jobs by id -> claims by pod -> limits. A claim takes the limit
--- first and never waits for a job or for a claim, so it closes no circle.
+-- first, never waits for a job or for a claim, and waits for a limit only while it holds none: so it closes no circle.
 
 CREATE FUNCTION claim_rank(
     used_vcpus bigint, used_memory_mib bigint, vcpus bigint, memory_mib bigint, waited interval, ageing interval
@@ -103,6 +103,7 @@ DECLARE
     room limits;
     pick record;
     busy text[] := '{}';
+    holding boolean := false;
     capped boolean := false;
     lost boolean := false;
 BEGIN
@@ -131,6 +132,7 @@ BEGIN
             busy := busy || turn.tenant || turn.os;
             CONTINUE;
         END IF;
+        holding := true;
         pick := claim_pick(p_pool, room, p_now, p_ageing, p_not_repositories, p_not_jobs);
         job := claim_take(pick.picked, room, p_pod, p_pod_uid, p_now);
         IF job.id IS NOT NULL THEN
@@ -142,8 +144,8 @@ BEGIN
     END LOOP;
 
     -- Everybody who has work is being claimed for right now. Wait for one of them, a little: a burst of one tenant would
-    -- otherwise send almost everybody away.
-    IF array_length(busy, 1) > 0 AND p_wait_ms > 0 THEN
+    -- otherwise send almost everybody away. But wait for no limit while another one is held: two could wait for each other.
+    IF array_length(busy, 1) > 0 AND p_wait_ms > 0 AND NOT holding THEN
         BEGIN
             PERFORM set_config('lock_timeout', p_wait_ms::text, true);
             SELECT * INTO room FROM limits WHERE tenant = busy[1] AND os = busy[2] FOR UPDATE;
