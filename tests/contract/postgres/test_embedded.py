@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from importlib.metadata import distribution
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -24,7 +25,6 @@ from tests.support.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 FAST = EmbeddedSettings(fast=True)
 AS_ROOT = os.geteuid() == 0
@@ -59,11 +59,13 @@ def owner_process(
     folder: Path, packages: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Start another process that owns a server on the folder; yields it and the server's pid."""
+    path = [str(packages)] if packages else []
+    path += filter(None, [os.environ.get("PYTHONPATH")])
     process = subprocess.Popen(  # noqa: S603 - our own script
         [sys.executable, "-c", OWNER, str(folder)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(packages or "")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
     )
     with process:
         try:
@@ -175,8 +177,9 @@ async def test_a_port_in_use_is_said_to_be(folder: Path) -> None:
 
 async def test_a_second_instance_is_refused_and_told_who_has_the_directory(folder: Path) -> None:
     with owner_process(folder) as (process, server):
+        patient = EmbeddedSettings(fast=True, dying_deadline_s=600)  # but not with one that lives
         with pytest.raises(EmbeddedBusy) as raised:
-            await EmbeddedPostgres(folder, FAST).__aenter__()
+            await within(EmbeddedPostgres(folder, patient).__aenter__())
 
         assert f"in use by process {process.pid}, PostgreSQL is process {server}" in str(
             raised.value
@@ -221,6 +224,29 @@ async def test_a_start_right_after_the_parent_was_killed_waits_for_the_dying_ser
         async with EmbeddedPostgres(folder, FAST) as postgres:
             assert postgres.pid != server
             assert await fetch(postgres, "SELECT count(*) FROM kept") == 1
+
+
+async def test_a_dying_server_is_waited_for_however_slow_it_dies(folder: Path) -> None:
+    with owner_process(folder) as (process, server):
+        os.kill(server, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        async with asyncio.TaskGroup() as group:
+            entering = EmbeddedPostgres(folder, FAST)
+            start = group.create_task(entering.__aenter__(), name="starts")
+            await asyncio.sleep(1)  # long enough for a start that would not wait
+            assert not start.done()
+            os.kill(server, signal.SIGCONT)
+        assert await fetch(entering, "SELECT count(*) FROM kept") == 1
+        await entering.__aexit__(None, None, None)
+
+
+async def test_the_server_has_no_child_that_it_does_not_know(folder: Path) -> None:
+    """It takes the death of such a child for a crash, and then cuts every session."""
+    async with EmbeddedPostgres(folder, FAST) as postgres:
+        names = await asyncio.to_thread(children_of, postgres.pid)
+        assert names
+        assert [name for name in names if "postgres" not in name] == []
 
 
 async def test_parent_and_server_killed_together_leave_what_the_next_start_recovers(
@@ -362,6 +388,18 @@ async def test_a_stop_does_not_wait_for_a_busy_session(folder: Path) -> None:
 async def _cut_off(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
         await connection.execute("SELECT pg_sleep(600)")
+
+
+def children_of(pid: int) -> list[str]:
+    """Return the names of a process's children."""
+    if sys.platform == "linux":  # where a slim system may have no ps
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [Path(f"/proc/{child}/comm").read_text() for child in found]
+    listed = subprocess.run(
+        ["/bin/ps", "-A", "-o", "ppid=,comm="], capture_output=True, text=True, check=True
+    )
+    rows = (line.split(None, 1) for line in listed.stdout.splitlines())
+    return [name for parent, name in rows if parent == str(pid)]
 
 
 def give_away(folder: Path) -> None:

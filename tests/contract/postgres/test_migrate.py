@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import asyncpg
 import pytest
@@ -78,6 +79,19 @@ async def test_one_that_fails_is_rolled_back_and_the_ones_before_it_stay(
     assert [str(m) for m in await migrate(at(url), MORE)] == ["0002_more"]
 
 
+async def test_one_that_cannot_be_noted_is_undone(empty_database_url: str) -> None:
+    url = empty_database_url
+    already = (
+        "DELETE FROM jobs;"
+        "INSERT INTO schema_migrations (number, name, sha256) VALUES (2, 'more', '');"
+    )
+    noted = JOBS | {"0002_more.sql": already}
+
+    with pytest.raises(DatabaseRefused, match="0002_more failed"):
+        await migrate(at(url), noted)
+    assert await count(url, "jobs") == 1
+
+
 async def test_a_file_that_was_changed_stops_everything(empty_database_url: str) -> None:
     url = empty_database_url
     await migrate(at(url), JOBS)
@@ -113,11 +127,12 @@ async def test_an_index_that_a_crash_left_invalid_is_made_anew(empty_database_ur
 async def test_a_table_in_use_is_not_waited_for_without_end(empty_database_url: str) -> None:
     url = empty_database_url
     await migrate(at(url), JOBS)
+    patient = replace(at(url), lock_deadline_s=600)  # but not while it migrates
     impatient = MigrateSettings(lock_deadline_s=0.05)
     async with connect(at(url)) as connection, connection.transaction():
         await connection.execute("SELECT * FROM jobs")
         with pytest.raises(DatabaseTimeout, match="lock timeout"):
-            await migrate(at(url), MORE, impatient)
+            await within(migrate(patient, MORE, impatient))
 
     assert [str(m) for m in await migrate(at(url), MORE, impatient)] == ["0002_more"]
 

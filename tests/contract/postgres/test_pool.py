@@ -101,7 +101,7 @@ async def test_a_free_connection_is_not_waited_for_without_end(empty_database_ur
     async with open_database(settings) as database:
         async with database.connection():
             with pytest.raises(DatabaseTimeout):
-                await fetch(database, "SELECT 1")
+                await within(fetch(database, "SELECT 1"))
         assert await fetch(database, "SELECT 1") == 1
 
 

@@ -80,6 +80,11 @@ def translated(place: Place) -> Iterator[None]:
         if not any(word in str(error) for word in ("closed", "closing")):
             raise  # any other wrong use of a connection is our own bug
         raise _unavailable(error, place) from None
+    except asyncpg.InternalClientError as error:
+        # The server said good-bye on an idle connection, and we used it before its end was read.
+        if "cannot switch to state" not in str(error):
+            raise
+        raise _unavailable(error, place) from None
 
 
 def may_heal(error: BaseException) -> bool:

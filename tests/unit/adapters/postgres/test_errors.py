@@ -31,6 +31,13 @@ URL = "postgresql://remuda:hunter2%2Fand%25more@db.example:5433/ci"
         pytest.param(
             asyncpg.InterfaceError("connection is closed"), DatabaseUnavailable, id="closed"
         ),
+        pytest.param(
+            asyncpg.InternalClientError(
+                "cannot switch to state 12; another operation (2) is in progress"
+            ),
+            DatabaseUnavailable,
+            id="told to go while idle",
+        ),
         pytest.param(TimeoutError(), DatabaseTimeout, id="no answer"),
         pytest.param(asyncpg.QueryCanceledError("x"), DatabaseTimeout, id="statement timeout"),
         pytest.param(asyncpg.LockNotAvailableError("x"), DatabaseTimeout, id="lock timeout"),
@@ -59,6 +66,7 @@ def test_what_the_driver_raises_says_what_to_do(
     [
         pytest.param(asyncpg.UniqueViolationError("duplicate"), id="a constraint is the store's"),
         pytest.param(asyncpg.InterfaceError("wrong argument"), id="a wrong call is our own bug"),
+        pytest.param(asyncpg.InternalClientError("got lost"), id="a bug of the driver is a bug"),
     ],
 )
 def test_what_is_not_the_databases_fault_passes_through(error: Exception) -> None:
