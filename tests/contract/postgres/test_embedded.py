@@ -75,6 +75,17 @@ def owner_process(
             process.kill()
 
 
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stop a process where it is; however the block ends, it does not stay so."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
 async def execute(postgres: EmbeddedPostgres, statement: str) -> None:
     connection = await asyncpg.connect(postgres.dsn, timeout=10)
     try:
@@ -227,18 +238,20 @@ async def test_a_start_right_after_the_parent_was_killed_waits_for_the_dying_ser
 
 
 async def test_a_dying_server_is_waited_for_however_slow_it_dies(folder: Path) -> None:
-    with owner_process(folder) as (process, server):
-        os.kill(server, signal.SIGSTOP)
+    with owner_process(folder) as (process, server), frozen(server):
         process.kill()
         process.wait()
+        hasty = EmbeddedSettings(fast=True, dying_deadline_s=1)
+        with pytest.raises(EmbeddedBusy, match=f"PostgreSQL is process {server}"):
+            await EmbeddedPostgres(folder, hasty).__aenter__()
         async with asyncio.TaskGroup() as group:
-            entering = EmbeddedPostgres(folder, FAST)
-            start = group.create_task(entering.__aenter__(), name="starts")
+            patient = EmbeddedPostgres(folder, FAST)
+            start = group.create_task(patient.__aenter__(), name="starts")
             await asyncio.sleep(1)  # long enough for a start that would not wait
             assert not start.done()
             os.kill(server, signal.SIGCONT)
-        assert await fetch(entering, "SELECT count(*) FROM kept") == 1
-        await entering.__aexit__(None, None, None)
+    assert await fetch(patient, "SELECT count(*) FROM kept") == 1
+    await patient.__aexit__(None, None, None)
 
 
 async def test_the_server_has_no_child_that_it_does_not_know(folder: Path) -> None:
