@@ -39,7 +39,7 @@ COMMANDS = {
         "standalone",
     ),
     "controller": _Command("remuda.cli.controller", "controller", "Run the RunnerPool operator."),
-    "server": _Command("remuda.cli.server", "server", "Dispatch jobs to runners.", "server"),
+    "server": _Command("remuda.cli.server", "server", "Dispatch: for now, its database.", "server"),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
 }
 

@@ -16,7 +16,7 @@ from remuda.adapters.postgres.source import open_source
 
 @click.group()
 def server() -> None:
-    """Dispatch jobs to runners."""
+    """Dispatch jobs to runners. For now this brings up the database that it will stand on; it serves nothing yet."""
 
 
 @server.command()
