@@ -123,6 +123,30 @@ async def test_a_claim_waits_for_its_tenant_only_so_long(wide: Database, real: S
     assert isinstance(answer, Claimed)
 
 
+async def test_a_claim_waits_for_no_tenant_while_it_holds_another(
+    wide: Database, real: Store
+) -> None:
+    await real.limit("full", vcpus=3)
+    await real.limit("slow")
+    await real.queue(a_job(1, tenant="full"), a_job(2, tenant="full"))
+    await real.take("a")
+    await real.queue(a_job(3, tenant="slow"))
+    lock = "SELECT * FROM limits WHERE tenant = $1 FOR UPDATE"
+    async with wide.transaction() as other, asyncio.TaskGroup() as tasks:
+        await other.execute(lock, "slow")
+        # It looks into "full", where nothing fits, and must not keep that while it waits for "slow".
+        asked = tasks.create_task(real.jobs.claim(warm("b")), name="ask")
+        while not asked.done() and not await waiters(wide):  # noqa: ASYNC110 - a lock rings no bell
+            await asyncio.sleep(0.01)
+        await other.execute(lock, "full")
+    assert asked.result() == NothingToDo(NoJob.BUSY)
+
+
+async def waiters(wide: Database) -> int:
+    async with wide.connection() as connection:
+        return int(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+
 async def test_a_job_that_is_being_changed_is_passed_over(wide: Database, real: Store) -> None:
     await real.limit()
     await real.queue(a_job(1), a_job(2, repository="acme/other"))
