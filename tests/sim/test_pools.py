@@ -152,14 +152,9 @@ def test_every_invariant_holds_through_a_storm(seed: int) -> None:
 def test_a_checker_notices_a_missing_guard_in_a_storm(
     guard: str, invariant: str, seed: int, until_s: float
 ) -> None:
-    """What a storm shows depends on its timing, so the seed is where to begin: one of the next few must show it."""
-    runs = (
-        traced(POOLS_STORM, s, without(POOLS_STORM, guard, until_s)) for s in range(seed, seed + 8)
-    )
+    report, _ = traced(POOLS_STORM, seed, without(POOLS_STORM, guard, until_s))
 
-    first = next((report.violations[0] for report, _ in runs if report.violations), None)
-    assert first is not None
-    assert first.invariant == invariant
+    assert [violation.invariant for violation in report.violations[:1]] == [invariant]
 
 
 def test_every_guard_that_can_be_switched_off_is_tested() -> None:
