@@ -27,17 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from remuda.control.events import EventRecorder
-    from remuda.control.health import Health
     from remuda.kube.patches import JsonValue
     from remuda.kube.runner_pool import RunnerPool
     from remuda.pools.decide.siblings import Wanted
-    from remuda.pools.metrics import PoolMetrics
-    from remuda.pools.settings import PoolSettings
-    from remuda.pools.view import FleetView
-    from remuda.ports.clock import Clock
+    from remuda.pools.reins import Reins
     from remuda.ports.dispatch import Dispatch, Signals
-    from remuda.ports.kube import Kube
 
 log = structlog.get_logger(__name__)
 
@@ -63,22 +57,11 @@ class _Kept:
 class Autoscaler:
     """One reign's autoscaler. ``run`` ticks until cancelled."""
 
-    def __init__(  # noqa: PLR0913 - the seams of a loop
-        self,
-        kube: Kube,
-        dispatch: Dispatch | None,
-        view: FleetView,
-        settings: PoolSettings,
-        *,
-        clock: Clock,
-        metrics: PoolMetrics,
-        events: EventRecorder,
-        health: Health,
-    ) -> None:
-        self._kube, self._dispatch, self._view = kube.within(_WRITE_S), dispatch, view
-        self._settings = settings
-        self._clock, self._metrics = clock, metrics
-        self._events, self._health = events, health
+    def __init__(self, reins: Reins) -> None:
+        self._kube, self._dispatch = reins.kube.within(_WRITE_S), reins.dispatch
+        self._view, self._settings = reins.view, reins.settings
+        self._clock, self._metrics = reins.clock, reins.metrics
+        self._events, self._health = reins.events, reins.health
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._silent_because = ""
 

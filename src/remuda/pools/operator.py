@@ -131,21 +131,11 @@ def _loops(reins: Reins) -> dict[str, Callable[[], Awaitable[None]]]:
     applier = Applier(reins, Reports(reins))
     hosts = Hosts(reins)
     pools = PoolLoop(reins, applier, StatusWriter(reins), Turns(reins, hosts), hosts)
-    scaler = Autoscaler(
-        reins.kube,
-        reins.dispatch,
-        reins.view,
-        reins.settings,
-        clock=reins.clock,
-        metrics=reins.metrics,
-        events=reins.events,
-        health=reins.health,
-    )
     return {
         "pools": pools.run,
         "hosts": hosts.run,
         "sweeps": Sweeps(reins, applier).run,
-        "autoscaler": scaler.run,
+        "autoscaler": Autoscaler(reins).run,
         "events": reins.events.run,
     }
 

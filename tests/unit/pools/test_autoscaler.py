@@ -22,7 +22,9 @@ from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pod import PodSettings
 from remuda.kube.runner_pool import RUNNER_POOL, Autoscaling, RunnerPool, Schedule
 from remuda.pools.autoscaler import LIMIT_S, Autoscaler
+from remuda.pools.expectations import Expectations
 from remuda.pools.metrics import PoolMetrics
+from remuda.pools.reins import Reins
 from remuda.pools.settings import PoolSettings
 from remuda.pools.view import FleetView
 from remuda.ports.dispatch import DispatchError, Signals, Stopped
@@ -189,16 +191,19 @@ async def a_herd(*pools: RunnerPool, dispatch: bool = True) -> AsyncIterator[Her
         await herd.host("host-a", 50)
         for pool in pools:
             await herd.add(pool)
-        autoscaler = Autoscaler(
-            ours,
-            told if dispatch else None,
-            view,
-            settings,
-            clock=clock,
-            metrics=metrics,
+        reins = Reins(
+            kube=ours,
+            dispatch=told if dispatch else None,
+            view=view,
+            expectations=Expectations(),
             events=events,
+            settings=settings,
+            clock=clock,
+            ids=ids,
+            metrics=metrics,
             health=health,
         )
+        autoscaler = Autoscaler(reins)
         tasks += [
             group.create_task(view.run(), name="view"),
             group.create_task(events.run(), name="events"),
