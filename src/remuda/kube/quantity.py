@@ -88,8 +88,3 @@ def parse_quantity(text: str | int) -> Quantity:
             fix='Write it like "4", "500m" or "8Gi"',
         )
     return Quantity(Fraction(match["number"]) * scale * Fraction(10) ** int(match["exponent"] or 0))
-
-
-def parse_quantities(quantities: dict[str, str]) -> dict[str, Quantity]:
-    """Read a whole resource list, such as a Node's ``allocatable``."""
-    return {name: parse_quantity(text) for name, text in sorted(quantities.items())}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.kube.quantity import ZERO, Quantity, parse_quantities, parse_quantity
+from remuda.kube.quantity import ZERO, Quantity, parse_quantity
 from remuda.model.errors import BadInput
 
 
@@ -91,10 +91,3 @@ def test_what_is_printed_reads_back_the_same(number: int, unit: str) -> None:
     quantity = parse_quantity(f"{number}{unit}")
 
     assert parse_quantity(str(quantity)) == quantity
-
-
-def test_a_resource_list_is_read_whole() -> None:
-    assert parse_quantities({"memory": "1Ki", "cpu": "2"}) == {
-        "cpu": parse_quantity("2"),
-        "memory": parse_quantity("1024"),
-    }
