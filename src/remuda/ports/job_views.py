@@ -92,6 +92,14 @@ class JobViews(Protocol):
         """Return how much work a pool has. A tenant's room is counted once, for its oldest jobs, over all pools."""
         ...
 
+    async def claimable(self) -> Mapping[str, int]:
+        """
+        Return for each pool how many of its jobs could be handed out now, at most a hundred; pools without are absent.
+
+        One statement, cheap however long the queues are: each replica asks once a second, in case a wake-up was lost.
+        """
+        ...
+
     async def waiting(self, job_id: str) -> Waiting | None:
         """Return what a queued job waits for; None if it does not wait."""
         ...

@@ -1,0 +1,142 @@
+"""What dispatch is told when it starts. Read once; every wait and every bound is here, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from remuda.control.reflector import ReflectorSettings
+from remuda.model.job import Os, Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollSettings:
+    """How runners are served."""
+
+    wait_max_s: float = 30.0
+    """The longest that a poll is held open. Proxies cut off what is silent for much longer."""
+
+    attempt_s: float = 20.0
+    """How long one attempt to hand a job over may take, from the claim to the answer; then it is undone."""
+
+    attempts_max: int = 16
+    """How many jobs one poll tries after the first failed; tenants at their limit do not count."""
+
+    stamp_tries: int = 3
+    """How often a stamp that met a change of its Pod is tried on the new version."""
+
+    delivery_window: timedelta = timedelta(seconds=120)
+    """How long after its job was handed over a Pod that asks again is given it again: the answer was lost."""
+
+    token_cache_s: float = 60.0
+    """How long a reviewed token is trusted. A Pod that is gone is noticed before that, by the view of Pods."""
+
+    beat_s: float = 1.0
+    """How often to look for work that no wake-up told of: held jobs whose time has come, or a lost connection."""
+
+    polls_max: int = 20_000
+    """How many polls may wait in one replica; more are asked to come again."""
+
+    hold_s: float = 15.0
+    """How long a job is held back after the forge failed for it; doubled with each attempt, up to ``hold_max_s``."""
+
+    hold_max_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeSettings:
+    """How a forge's messages are taken in."""
+
+    body_max_bytes: int = 1024 * 1024
+    """GitHub's own bound is 25 MiB; a ``workflow_job`` has some 20 KiB."""
+
+    body_s: float = 5.0
+    """How long the sender of a message may take. GitHub gives up after 10 s."""
+
+    workers: int = 8
+    batch: int = 50
+    lease: timedelta = timedelta(seconds=60)
+    attempts_max: int = 8
+    """How often a message that fails is tried; then it is given up, and the sweep is what is left."""
+
+    retry_s: float = 5.0
+    """Doubled with each attempt."""
+
+    remembered: timedelta = timedelta(days=4)
+    """How long a GUID is known: longer than GitHub can deliver it again (three days)."""
+
+    sweep_s: float = 12.0
+    """How often to ask the forge for queued jobs that no message announced."""
+
+    sweep_repositories_max: int = 60
+    """How many repositories one sweep looks at."""
+
+    active_for: timedelta = timedelta(hours=24)
+    """Repositories that had a job within this time are looked at first."""
+
+    redeliver_s: float = 60.0
+    redeliver_within: timedelta = timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverySettings:
+    """How what went wrong is found and mended. Graces are measured from the first sighting, on our own clock."""
+
+    tick_s: float = 10.0
+    stale_claim_s: float = 30.0
+    """How long a claim may stay without a hand-over: longer than an attempt may take."""
+
+    orphan_s: float = 30.0
+    """How long a job may run here, without a word from the forge that it does, before the forge is asked."""
+
+    pod_gone_s: float = 20.0
+    """How long a claimed Pod must be missing from full lists."""
+
+    stamped_s: float = 300.0
+    """How old a stamped Pod without claim and session must be, and how long be seen so, before it is reaped."""
+
+    queued_s: float = 3600.0
+    """How long a job may wait before the forge is asked whether it still does."""
+
+    unused_s: float = 300.0
+    """How long a registration may stay unused without a claim behind it."""
+
+    actions_max: int = 25
+    """How many things of one kind are mended in one tick: a mistake of ours must not empty a fleet."""
+
+    keep_over: timedelta = timedelta(days=35)
+    """How long what is over is kept: longer than GitHub keeps a job queued or lets a run be repeated (30 days)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings:
+    """All of it."""
+
+    namespace: str
+    """Where the runners are. A token of another namespace is refused."""
+
+    controller: str = "remuda-controller"
+    """The operator's ServiceAccount: it alone may say that a runner stopped."""
+
+    controller_namespace: str = ""
+    """Empty: that of the runners."""
+
+    limits: dict[Os, Size] = field(
+        default_factory=lambda: {
+            Os.LINUX: Size(64, 128 * 1024),
+            Os.DARWIN: Size(24, 48 * 1024),
+        }
+    )
+    """What a tenant may use at once when it is first seen."""
+
+    polls: PollSettings = field(default_factory=PollSettings)
+    intake: IntakeSettings = field(default_factory=IntakeSettings)
+    recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
+    shutdown_s: float = 25.0
+    """How long a replica that is told to stop finishes what is past the stamp."""
+
+    @property
+    def controller_account(self) -> tuple[str, str]:
+        """The namespace and name of the operator's ServiceAccount."""
+        return (self.controller_namespace or self.namespace, self.controller)
