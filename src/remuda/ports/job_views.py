@@ -45,6 +45,16 @@ class Waiting:
     """What its tenant holds on this OS."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs a person asks for. What is left out narrows nothing."""
+
+    states: frozenset[JobState] = frozenset()
+    pool: str | None = None
+    tenant: str | None = None
+    repository: str | None = None
+
+
 class JobViews(Protocol):
     """Reads. Each is one snapshot; what it shows may be old the moment it arrives."""
 
@@ -60,6 +70,12 @@ class JobViews(Protocol):
         limit: int = 100,
     ) -> tuple[Job, ...]:
         """Return jobs by place. ``after`` is the place of the last one of the page before: (queued_at, id)."""
+        ...
+
+    async def newest(
+        self, wanted: JobFilter, *, before: tuple[datetime, str] | None = None, limit: int = 100
+    ) -> tuple[Job, ...]:
+        """Return jobs by place, the newest first. ``before`` is the place of the last one of the page before."""
         ...
 
     async def claims(
@@ -108,4 +124,8 @@ class JobViews(Protocol):
         self, *, after: int = 0, job_id: str | None = None, limit: int = 100
     ) -> tuple[AuditEntry, ...]:
         """Return audit entries by number."""
+        ...
+
+    async def audit_end(self) -> int:
+        """Return the greatest number of an audit entry; 0 if there is none."""
         ...
