@@ -21,11 +21,12 @@ from remuda.adapters.status_server import Listen, Ready, Status, serving_status
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.logs import set_up_logs
 from remuda.control.health import Health
+from remuda.control.preflight import Preflight
 from remuda.kube.runner_pod import PodSettings
 from remuda.model.errors import BadInput
 from remuda.pools.metrics import PoolMetrics
 from remuda.pools.operator import PoolOperator
-from remuda.pools.preflight import Preflight
+from remuda.pools.permissions import rights
 from remuda.pools.settings import PoolSettings
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ async def _run(settings: _Settings) -> None:
         dispatch: DispatchClient | None = None
         if settings.dispatch is not None:
             dispatch = await stack.enter_async_context(dispatch_client(settings.dispatch))
-        preflight = Preflight(kube, settings.pools, ids=ids, health=health)
+        preflight = Preflight(kube, rights(settings.pools), ids=ids, health=health)
         operator = PoolOperator(
             kube,
             election_kube,

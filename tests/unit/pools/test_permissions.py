@@ -7,18 +7,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import yaml
-
 from remuda.control.health import Health
+from remuda.control.preflight import Preflight
 from remuda.kube.meta import Resource
 from remuda.kube.runner_pod import PodSettings
-from remuda.pools.permissions import needs
-from remuda.pools.preflight import Preflight
+from remuda.pools.permissions import rights
 from remuda.pools.settings import PoolSettings
 from remuda.ports.kube import Listing, NotFound, Query, Refused, Unavailable
 from remuda.sim.clock import SimClock
 from remuda.sim.ids import SeededIds
 from remuda.sim.loop import run
+from tests.support.rights import granted, unbound_roles, wanted
 from tests.unit.control.fake_kube import FakeKube, broken
 
 if TYPE_CHECKING:
@@ -31,53 +30,13 @@ T = TypeVar("T", bound=Resource)
 MANIFEST = Path(__file__).resolve().parents[3] / "docs/howto/operator-rbac.yaml"
 SETTINGS = PoolSettings(namespace="remuda", identity="one", pod=PodSettings(dispatch_url=""))
 
-Grant = tuple[str, str, str, str]
-
-
-def granted() -> list[Grant]:
-    """Return each verb, group, resource and namespace of the manifest's roles."""
-    roles = [r for r in yaml.safe_load_all(MANIFEST.read_text()) if r["kind"].endswith("Role")]
-    return [
-        (verb, group, resource, role["metadata"].get("namespace", ""))
-        for role in roles
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    ]
-
-
-def wanted() -> list[Grant]:
-    return [
-        (
-            need.verb,
-            need.kind.group,
-            f"{need.kind.plural}/{need.subresource}" if need.subresource else need.kind.plural,
-            need.namespace,
-        )
-        for need in needs(SETTINGS)
-    ]
-
 
 def test_the_manifest_grants_what_the_operator_needs_and_nothing_more() -> None:
-    assert sorted(granted()) == sorted(wanted())
+    assert granted(MANIFEST) == wanted(rights(SETTINGS).needs)
 
 
 def test_every_role_of_the_manifest_is_bound_to_the_service_account() -> None:
-    objects = list(yaml.safe_load_all(MANIFEST.read_text()))
-    bound = {
-        (o["roleRef"]["kind"], o["roleRef"]["name"], o["metadata"].get("namespace"))
-        for o in objects
-        if o["kind"].endswith("Binding")
-        and o["subjects"]
-        == [{"kind": "ServiceAccount", "name": "remuda-controller", "namespace": "remuda"}]
-    }
-    roles = {
-        (o["kind"], o["metadata"]["name"], o["metadata"].get("namespace"))
-        for o in objects
-        if o["kind"].endswith("Role")
-    }
-    assert bound == roles
+    assert unbound_roles(MANIFEST, "remuda-controller") == set()
 
 
 class Server(FakeKube):
@@ -107,7 +66,9 @@ class Looking:
     def __init__(self, server: Server) -> None:
         self.clock = SimClock(asyncio.get_running_loop())
         self.health = Health(self.clock)
-        self.preflight = Preflight(server, SETTINGS, ids=SeededIds(1, "op"), health=self.health)
+        self.preflight = Preflight(
+            server, rights(SETTINGS), ids=SeededIds(1, "op"), health=self.health
+        )
 
 
 @asynccontextmanager

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from remuda.control.backoff import Backoff
+from remuda.control.permissions import missing
 from remuda.kube.runner_pool import RUNNER_POOL
-from remuda.pools.permissions import missing, needs
 from remuda.ports.kube import KubeError, NotFound, Query
 
 if TYPE_CHECKING:
     from remuda.control.health import Health
-    from remuda.pools.permissions import Need
-    from remuda.pools.settings import PoolSettings
+    from remuda.control.permissions import Need
     from remuda.ports.ids import Ids
     from remuda.ports.kube import Kube
 
@@ -31,8 +30,19 @@ _BACKOFF = Backoff(first_s=1.0, longest_s=15.0)
 
 
 @dataclass(frozen=True, slots=True)
+class Rights:
+    """What a process must be allowed to do, and where a person finds the roles for it."""
+
+    who: str
+    namespace: str
+    """Where its RunnerPools are."""
+    needs: tuple[Need, ...]
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps the operator from working, for a person."""
+    """What keeps a process from working, for a person."""
 
     what: str
     why: str
@@ -45,8 +55,8 @@ class Obstacle:
 class Preflight:
     """``run`` returns once nothing stands in the way; until then ``obstacle`` says what does."""
 
-    def __init__(self, kube: Kube, settings: PoolSettings, *, ids: Ids, health: Health) -> None:
-        self._kube, self._settings = kube, settings
+    def __init__(self, kube: Kube, rights: Rights, *, ids: Ids, health: Health) -> None:
+        self._kube, self._rights = kube, rights
         self._ids, self._health = ids, health
         self.obstacle: Obstacle | None = None
         self.done = False
@@ -66,14 +76,14 @@ class Preflight:
     async def _look(self) -> Obstacle | None:
         try:
             lacking: list[Need] = []
-            for need in needs(self._settings):
+            for need in self._rights.needs:
                 lacking += await missing(self._kube, (need,))
                 self._health.beat(
                     LOOP
                 )  # a server that is slow to answer thirty questions is not a loop that hangs
             if lacking:
-                return _not_allowed(tuple(str(need) for need in lacking))
-            await self._kube.list(RUNNER_POOL, Query(namespace=self._settings.namespace))
+                return _not_allowed(self._rights, tuple(str(need) for need in lacking))
+            await self._kube.list(RUNNER_POOL, Query(namespace=self._rights.namespace))
         except NotFound:
             return Obstacle(
                 "The API server knows no RunnerPools",
@@ -85,9 +95,9 @@ class Preflight:
         return None
 
 
-def _not_allowed(lacking: tuple[str, ...]) -> Obstacle:
+def _not_allowed(rights: Rights, lacking: tuple[str, ...]) -> Obstacle:
     return Obstacle(
-        "The operator may not do all that it must",
+        f"{rights.who} may not do all that it must",
         f"it lacks {len(lacking)} permissions: " + "; ".join(lacking),
-        "Apply the roles of docs/howto/operator-rbac.yaml to its ServiceAccount",
+        f"Apply the roles of {rights.manifest} to its ServiceAccount",
     )
