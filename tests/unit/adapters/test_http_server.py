@@ -1,0 +1,89 @@
+"""What is served over real sockets: where, until when, and what happens to requests under way."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from remuda.adapters.http_server import serving_http
+from remuda.adapters.status_server import CannotListen, Listen
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class Slow:
+    """An application that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(
+        self,
+        scope: dict[str, Any],
+        _receive: Callable[[], Awaitable[Any]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        assert scope["type"] == "http", "no other protocol is offered to the application"
+        self.asked.set()
+        await self.go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+async def test_a_request_under_way_is_answered_after_the_stop() -> None:
+    app = Slow()
+    async with aiohttp.ClientSession() as client, asyncio.TaskGroup() as group:
+        async with serving_http(app, Listen(port=0), shutdown_s=30) as server:
+            request = group.create_task(client.get(server.address), name="request")
+            await app.asked.wait()
+            server.stop()
+            app.go_on.set()
+        assert await (await request).text() == "done"
+
+
+async def test_a_request_that_does_not_end_does_not_hold_the_stop_for_ever() -> None:
+    app = Slow()
+    async with aiohttp.ClientSession() as client, asyncio.TaskGroup() as group:
+        async with serving_http(app, Listen(port=0), shutdown_s=1) as server:
+            request = group.create_task(_fails(client, server.address), name="request")
+            await app.asked.wait()
+        assert await request
+
+
+async def _fails(client: aiohttp.ClientSession, address: str) -> bool:
+    try:
+        async with client.get(address) as answer:
+            return answer.status >= 500
+    except aiohttp.ClientError:
+        return True
+
+
+async def test_a_port_that_is_taken_is_said_before_anything_begins() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = Listen(port=taken.getsockname()[1])
+        with pytest.raises(CannotListen, match=rf"127.0.0.1:{listen.port}.*in use"):
+            async with serving_http(Slow(), listen, shutdown_s=1):
+                pytest.fail("nothing may run")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", ""], ids=["IPv4", "IPv6", "every address"])
+async def test_it_serves_on(host: str) -> None:
+    app = Slow()
+    app.go_on.set()
+    async with serving_http(app, Listen(host, 0), shutdown_s=1) as server:
+        address = server.address.replace("[::]", "127.0.0.1")
+        async with aiohttp.ClientSession() as client, client.get(address) as answer:
+            assert answer.status == 200
+            assert "server" not in answer.headers
+
+
+async def test_an_error_of_the_block_is_not_taken_for_one_of_the_socket() -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        async with serving_http(Slow(), Listen(port=0), shutdown_s=1):
+            raise OSError("the block's own")
+    assert raised.group_contains(OSError, match="the block's own")
