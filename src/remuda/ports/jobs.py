@@ -146,6 +146,8 @@ class Release:
     The Pod certainly never got the job config: dispatch says so about its own attempt. The session goes with the claim,
     and the Pod may ask again. Else the release rests on evidence about the handle's job, and holds for that job only.
     """
+    runner_name: str | None = None
+    """With ``undelivered``: only if this is still the claim's runner (empty: nothing was minted); else ``delivered``."""
     hold_until: datetime | None = None
     missing_since: datetime | None = None
     """Release only if the Pod has been missing since exactly then."""
@@ -225,6 +227,10 @@ class PodEnd:
     by: str
     exit_code: int | None = None
     reason: str = ""
+    pod_uid: str = ""
+    """Only this Pod's claim, session and jobs. Empty: of whichever bears the name."""
+    missing_since: datetime | None = None
+    """If its claim stands: only if the Pod has been missing since exactly then. Else nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
