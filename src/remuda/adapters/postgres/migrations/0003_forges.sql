@@ -19,13 +19,16 @@ CREATE INDEX registrations_age ON registrations (noted_at);
 
 CREATE TABLE local_jobs (
     job_id text PRIMARY KEY,
+    request text NOT NULL,
     script text,
     env jsonb,
     timeout_s bigint NOT NULL,
     submitted_by text NOT NULL,
     submitted_at timestamptz NOT NULL,
     started_at timestamptz,
+    begun_by text,
     ended_at timestamptz,
+    conclusion text,
     exit_code bigint,
     reason text,
     cancelled_at timestamptz,
@@ -33,14 +36,24 @@ CREATE TABLE local_jobs (
     log_cut boolean NOT NULL DEFAULT false,
     CONSTRAINT local_jobs_timeout CHECK (timeout_s > 0),
     CONSTRAINT local_jobs_script CHECK ((ended_at IS NULL) = (script IS NOT NULL) AND (script IS NULL) = (env IS NULL)),
-    CONSTRAINT local_jobs_end CHECK (ended_at IS NOT NULL OR (exit_code IS NULL AND reason IS NULL))
+    CONSTRAINT local_jobs_begin CHECK ((started_at IS NULL) = (begun_by IS NULL)),
+    CONSTRAINT local_jobs_end CHECK (
+        (ended_at IS NULL) = (conclusion IS NULL)
+        AND (ended_at IS NOT NULL OR (exit_code IS NULL AND reason IS NULL))
+    ),
+    CONSTRAINT local_jobs_one_runner UNIQUE (begun_by)
 );
 COMMENT ON TABLE local_jobs IS 'Jobs without a forge: what to run and what became of it.';
 COMMENT ON COLUMN local_jobs.script IS 'Kept until the job is over. No place for secrets.';
 COMMENT ON COLUMN local_jobs.env IS 'Likewise.';
+COMMENT ON COLUMN local_jobs.request IS 'SHA-256 of what was asked for: tells a repeated request from another under the same key.';
+COMMENT ON COLUMN local_jobs.begun_by IS 'UID of the Pod that began it: no other may, and that Pod begins no other.';
 COMMENT ON COLUMN local_jobs.started_at IS 'When the script began: after that it is never run again.';
+COMMENT ON COLUMN local_jobs.conclusion IS 'How it ended, in the words of jobs.conclusion.';
 COMMENT ON COLUMN local_jobs.log_bytes IS 'How much of its output is kept.';
 COMMENT ON COLUMN local_jobs.log_cut IS 'There was more output than is kept.';
+CREATE INDEX local_jobs_ended ON local_jobs (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX local_jobs_open ON local_jobs (submitted_at) WHERE ended_at IS NULL;
 
 CREATE TABLE local_logs (
     job_id text NOT NULL REFERENCES local_jobs (job_id) ON DELETE CASCADE,
