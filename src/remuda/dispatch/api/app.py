@@ -1,0 +1,171 @@
+"""
+The one web application of dispatch: joins the routes of its parts, and gives them one form of error, log and document.
+
+It serves nothing that a browser would load from elsewhere. Routes are matched in order, so those that end with a whole
+path (``/jobs/{job_id:path}``) come last: they would swallow ``/jobs/{job_id:path}/explain``.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from remuda.dispatch.api.auth import Doorman
+from remuda.dispatch.api.described import PLAIN_OPERATIONS
+from remuda.dispatch.api.edges import AccessLog, BodyBounds, BoundedBodies
+from remuda.dispatch.api.problems import (
+    LastResort,
+    Problem,
+    ProblemBody,
+    documented,
+    handle_problems,
+)
+from remuda.ports.clock import Clock
+
+_TITLE: Final = "Remuda dispatch"
+_SAYS: Final = (
+    "Jobs, runners and pools of a fleet, and why each is where it is. Every error is application/problem+json with what"
+    " happened (`error`), why (`why`) and what to do (`fix`). Times are ISO 8601 in UTC."
+)
+TAGS: Final = (
+    {"name": "jobs", "description": "Jobs, and why they wait."},
+    {"name": "runners", "description": "Runners, and the jobs that they hold."},
+    {"name": "pools", "description": "Pools and their work."},
+    {"name": "hosts", "description": "Machines that runners are placed on."},
+    {"name": "limits", "description": "What each tenant may use at once."},
+    {"name": "audit", "description": "Who decided what, and why: as a list and as a stream."},
+    {"name": "machines", "description": "What runners, the operator and forges call."},
+    {"name": "process", "description": "How this server does. Open to everybody who can reach it."},
+)
+_SERVED_TEXT = {"text/plain": {"schema": {"type": "string"}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Whether this process can serve now, and a word for it."""
+
+    ok: bool
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What the app needs of the process that it runs in."""
+
+    doorman: Doorman
+    registry: CollectorRegistry
+    clock: Clock
+    problems: Callable[[], tuple[str, ...]]
+    """What ``/healthz`` tells: the loops that stand still."""
+    ready: Callable[[], Awaitable[Ready]]
+    bounds: BodyBounds = field(default_factory=BodyBounds)
+
+
+class DispatchApp(FastAPI):
+    """The application with a document that holds its plain routes and our form of error."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = _document(self)
+        return self.openapi_schema
+
+
+def build_app(
+    routers: Iterable[APIRouter], routes: Iterable[BaseRoute], process: Process
+) -> FastAPI:
+    """Join everything. ``routes`` are plain ones; those that ``described`` knows get into the document too."""
+    app = DispatchApp(
+        title=_TITLE,
+        version="v1",
+        description=_SAYS,
+        openapi_tags=[dict(tag) for tag in TAGS],
+        docs_url=None,
+        redoc_url=None,
+        middleware=[
+            Middleware(AccessLog, clock=process.clock),
+            Middleware(LastResort),
+            Middleware(BoundedBodies, bounds=process.bounds),
+        ],
+        generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,
+    )
+    app.state.doorman = process.doorman
+    handle_problems(app)
+    joined = [route for router in (_process_router(process), *routers) for route in router.routes]
+    app.router.routes.extend(sorted([*joined, *routes], key=_swallows))
+    return app
+
+
+def _swallows(route: BaseRoute) -> bool:
+    return isinstance(route, Route) and route.path.endswith(":path}")
+
+
+def _process_router(process: Process) -> APIRouter:
+    router = APIRouter(tags=["process"])
+    text: dict[int | str, dict[str, Any]] = {
+        200: {"description": "It does well", "content": _SERVED_TEXT}
+    }
+
+    async def metrics() -> Response:
+        return Response(generate_latest(process.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def healthz() -> Response:
+        if problems := process.problems():
+            why, fix = "; ".join(problems), "Restart this process if it does not recover"
+            raise Problem(503, "This server is not well", why, fix)
+        return PlainTextResponse("ok\n")
+
+    async def readyz() -> Response:
+        ready = await process.ready()
+        if not ready.ok:
+            fix = "Ask another replica, or wait; the server's log says more"
+            raise Problem(503, "This server is not ready", ready.says, fix)
+        return PlainTextResponse(f"{ready.says}\n")
+
+    for path, serve, summary in (
+        ("/healthz", healthz, "Tell whether this server's loops turn"),
+        ("/readyz", readyz, "Tell whether this server can serve now"),
+        ("/metrics", metrics, "Give Prometheus its metrics"),
+    ):
+        router.add_api_route(
+            path,
+            serve,
+            summary=summary,
+            response_class=PlainTextResponse,
+            responses={**text, **documented()},
+        )
+    return router
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=[route for route in app.routes if isinstance(route, APIRoute)],
+        tags=app.openapi_tags,
+    )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["ProblemBody"] = ProblemBody.model_json_schema()
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    _describe_plain(app, document)
+    return document
+
+
+def _describe_plain(app: FastAPI, document: dict[str, Any]) -> None:
+    """Add the operations of routes that FastAPI does not read."""
+    plain = {r.path for r in app.routes if isinstance(r, Route) and not isinstance(r, APIRoute)}
+    for path, operations in PLAIN_OPERATIONS.items():
+        if path in plain:
+            document["paths"].setdefault(path, {}).update(operations)
+    document["paths"] = dict(sorted(document["paths"].items()))
