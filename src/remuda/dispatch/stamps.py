@@ -18,7 +18,7 @@ from remuda.dispatch.decide.drain import unfit
 from remuda.kube.core import POD
 from remuda.kube.names import CLAIM, OWNER
 from remuda.kube.patches import JsonPatch, MergePatch
-from remuda.ports.kube import Conflict, KubeError, NotFound
+from remuda.ports.kube import Conflict, Invalid, KubeError, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from remuda.dispatch.settings import DispatchSettings
@@ -45,6 +45,8 @@ class NotStamped:
     """Why the runner goes home, if it does."""
     unreachable: bool = False
     """The API server did not answer: another Pod would fare no better."""
+    final: bool = False
+    """Trying again would not help."""
 
 
 def claim_text(claim: Claim) -> str:
@@ -78,25 +80,25 @@ class Stamps:
         """Put the owner and the claim on a Pod, and return the Pod as it is then."""
         seen, failed = pod, NotStamped("its Pod kept changing")
         for _ in range(self._tries):
-            if (refusal := _refusal(seen, claim)) is not None:
-                return refusal
-            if _is_ours(seen, claim, tenant):
-                return seen
+            if (answer := _standing(seen, claim, tenant)) is not None:
+                return answer
             try:
                 return await self._put(seen, claim, tenant)
             except KubeError as error:
                 failed = _failure(error)
             # A try that was not answered may have been applied all the same.
-            if failed.leave or isinstance(found := await self._read(claim.pod), NotStamped):
-                return failed if failed.leave else found
+            found = failed if failed.final else await self._read(claim.pod)
+            if isinstance(found, NotStamped):
+                return found
             seen = found
-        return seen if _is_ours(seen, claim, tenant) else failed
+        return _standing(seen, claim, tenant) or failed
 
     async def unstamp(self, claim: Claim) -> bool:
         """Take a claim's stamp off. True: the Pod does not carry it (any more). False: nobody knows."""
+        seen: Pod | None = None
         for _ in range(self._tries):
             try:
-                await self._take(claim)
+                await self._take(claim, seen)
             except NotFound:
                 return True
             except KubeError as error:
@@ -104,34 +106,23 @@ class Stamps:
             else:
                 return True
             found = await self._read(claim.pod)
-            gone = found.leave is not None if isinstance(found, NotStamped) else False
-            if gone or (not isinstance(found, NotStamped) and not _is_from(found, claim)):
+            if isinstance(found, NotStamped):
+                if found.leave:
+                    return True
+            elif not _is_from(found, claim):
                 return True
+            else:
+                seen = found
         log.warning("stamp left behind", pod=claim.pod, job=claim.job_id)
         return False
 
     async def _put(self, pod: Pod, claim: Claim, tenant: str) -> Pod:
-        patch = MergePatch(
-            {
-                "metadata": {
-                    "uid": pod.uid,
-                    "resourceVersion": pod.resource_version,
-                    "labels": {OWNER: tenant},
-                    "annotations": {CLAIM: claim_text(claim)},
-                }
-            }
-        )
+        patch = _two_keys(pod, owner=tenant, claim=claim_text(claim))
         return await self._kube.patch(POD, pod.name, patch, namespace=self._namespace)
 
-    async def _take(self, claim: Claim) -> None:
-        patch = JsonPatch(
-            (
-                {"op": "test", "path": "/metadata/uid", "value": claim.pod_uid},
-                {"op": "test", "path": _CLAIM_PATH, "value": claim_text(claim)},
-                {"op": "remove", "path": _OWNER_PATH},
-                {"op": "remove", "path": _CLAIM_PATH},
-            )
-        )
+    async def _take(self, claim: Claim, seen: Pod | None) -> None:
+        """Blindly at first, which is one call; then from what was seen: half a stamp has no path for one of the two."""
+        patch = _take_off(claim) if seen is None else _two_keys(seen, owner=None, claim=None)
         await self._kube.patch(POD, claim.pod, patch, namespace=self._namespace)
 
     async def _read(self, name: str) -> Pod | NotStamped:
@@ -146,11 +137,15 @@ class Stamps:
 def _failure(error: KubeError) -> NotStamped:
     match error:
         case NotFound():
-            return NotStamped(GONE, leave=GONE)
+            return NotStamped(GONE, leave=GONE, final=True)
         case Conflict():
             return NotStamped("its Pod kept changing")
-        case _:
+        case Invalid():
+            return NotStamped(str(error), final=True)  # the tenant's name, say: other jobs may do
+        case Unavailable():
             return NotStamped(str(error), unreachable=True)
+        case _:
+            return NotStamped(str(error), unreachable=True, final=True)
 
 
 def _refusal(pod: Pod, claim: Claim) -> NotStamped | None:
@@ -169,13 +164,40 @@ def _refusal(pod: Pod, claim: Claim) -> NotStamped | None:
     return None
 
 
+def _two_keys(pod: Pod, *, owner: str | None, claim: str | None) -> MergePatch:
+    return MergePatch(
+        {
+            "metadata": {
+                "uid": pod.uid,
+                "resourceVersion": pod.resource_version,
+                "labels": {OWNER: owner},
+                "annotations": {CLAIM: claim},
+            }
+        }
+    )
+
+
+def _take_off(claim: Claim) -> JsonPatch:
+    return JsonPatch(
+        (
+            {"op": "test", "path": "/metadata/uid", "value": claim.pod_uid},
+            {"op": "test", "path": _CLAIM_PATH, "value": claim_text(claim)},
+            {"op": "remove", "path": _OWNER_PATH},
+            {"op": "remove", "path": _CLAIM_PATH},
+        )
+    )
+
+
 def _is_from(pod: Pod, claim: Claim) -> bool:
     """Say whether a Pod carries this claim's text, with or without an owner: two keys are written, one is proof."""
     return pod.uid == claim.pod_uid and pod.metadata.annotations.get(CLAIM) == claim_text(claim)
 
 
-def _is_ours(pod: Pod, claim: Claim, tenant: str) -> bool:
-    return carries(pod, claim) and pod.labels[OWNER] == tenant
+def _standing(pod: Pod, claim: Claim, tenant: str) -> Pod | NotStamped | None:
+    """Return what is settled already: the Pod must not be stamped, or it is. None: it may be."""
+    if (refusal := _refusal(pod, claim)) is not None:
+        return refusal
+    return pod if carries(pod, claim) and pod.labels[OWNER] == tenant else None
 
 
 def _spelled(moment: datetime) -> str:
