@@ -34,6 +34,20 @@ class Job:
         assert self.started_at is not None, "a job ends after it began"
         return self.started_at + self.lasts_s
 
+    @property
+    def look_again_s(self) -> float:
+        """How soon its host should look at it again, where nobody can say yet when it ends."""
+        return float("inf")
+
+    def begin(self, now: float) -> None:
+        """Be handed to a guest."""
+        self.started_at = now
+
+    def kill(self, now: float) -> None:
+        """Lose the VM."""
+        if self.is_running(now):
+            self.killed_at = now
+
     def is_running(self, now: float) -> bool:
         return self.started_at is not None and self.killed_at is None and now < self.ends_at
 

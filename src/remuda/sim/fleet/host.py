@@ -134,8 +134,8 @@ class HollowHost:
 
     def _end_vm(self, vm: Vm) -> None:
         now = self._clock.monotonic()
-        if vm.job is not None and vm.job.is_running(now):
-            vm.job.killed_at = now
+        if vm.job is not None:
+            vm.job.kill(now)
         del self.disk.vms[vm.pod_uid]
 
     async def _tear_down(self, pod: Pod) -> None:
@@ -190,7 +190,7 @@ class HollowHost:
         now = self._clock.monotonic()
         if vm.job is not None:
             await self._writes.status(pod, delivered)
-            return _until(vm.job.ends_at, now)
+            return _until(min(vm.job.ends_at, now + vm.job.look_again_s), now)
         if await self._writes.status(pod, warm):
             self.disk.started += 1
         await self._node.has_image(vm.image)
@@ -230,7 +230,7 @@ class HollowHost:
             case Deliver(job):
                 assert vm.job is None, "a VM gets at most one job"
                 vm.job = job
-                job.started_at = self._clock.monotonic()
+                job.begin(self._clock.monotonic())
             case Exit():
                 vm.exited_at = self._clock.monotonic()
             case None:
