@@ -131,18 +131,23 @@ class Identities:
         if isinstance(found, Unknown):
             return found
         namespace, name, subject = found
-        if namespace != self._namespace:
-            return Unknown(403, "its token is of another namespace than the runners'", _SHOW)
-        if not subject.pod_name or not subject.pod_uid:
-            return Unknown(403, "its token is not bound to a Pod", _SHOW)
-        if subject.pod_name != name:
-            return Unknown(403, "its token is of a ServiceAccount that is no runner's", _SHOW)
+        if (fault := self._misfit(namespace, name, subject)) is not None:
+            return Unknown(403, fault, _SHOW)
         pod = await self._live(name, subject.pod_uid)
         if pod is None:
             return Unknown(401, "the Pod that its token is bound to is gone", _SHOW)
         if pod.labels.get(RUNNER) != "true":
             return Unknown(403, "the Pod that its token is bound to is no runner's", _SHOW)
         return RunnerIdentity(name, subject.pod_uid)
+
+    def _misfit(self, namespace: str, name: str, subject: TokenSubject) -> str | None:
+        """Return why a token cannot be a runner's. A runner's ServiceAccount has the name of its Pod."""
+        if namespace != self._namespace:
+            return "its token is of another namespace than the runners'"
+        if not subject.pod_name or not subject.pod_uid:
+            return "its token is not bound to a Pod"
+        same = subject.pod_name == name
+        return None if same else "its token is of a ServiceAccount that is no runner's"
 
     async def service(self, token: str) -> ServiceIdentity | Unknown:
         """Tell which ServiceAccount shows this token, unless it is a runner's: jobs run beside those."""
