@@ -53,17 +53,47 @@ class IntakeSettings:
     body_s: float = 5.0
     """How long the sender of a message may take. GitHub gives up after 10 s."""
 
+    record_s: float = 5.0
+    """How long it may take to keep a message. The sender is told to try again before it gives up on us by itself."""
+
     workers: int = 8
-    batch: int = 50
+    """How many messages are worked on at once; one that takes longer than ``slow_s`` no longer counts."""
+
+    slow_s: float = 0.5
+    slow_max: int = 50
+    """How many may be slow at once: they wait for the forge, and hold up nothing but their own job."""
+
+    forge_s: float = 10.0
+    """How long a question to the forge may take."""
+
+    forge_pause_s: float = 5.0
+    """How long a tenant's forge is not asked again after it did not answer."""
+
     lease: timedelta = timedelta(seconds=60)
+    """How long a message is one replica's. It is worked on for half of that at most."""
+
+    poll_s: float = 1.0
+    """How often to look for messages that nobody told of: they failed before, or their replica died."""
+
     attempts_max: int = 8
     """How often a message that fails is tried; then it is given up, and the sweep is what is left."""
 
     retry_s: float = 5.0
-    """Doubled with each attempt."""
+    """Doubled with each attempt, up to ``retry_max_s``."""
+
+    retry_max_s: float = 300.0
 
     remembered: timedelta = timedelta(days=4)
     """How long a GUID is known: longer than GitHub can deliver it again (three days)."""
+
+    tidy_s: float = 60.0
+    """How often to count what waits and to forget what was worked off long ago."""
+
+    place_age_max: timedelta = timedelta(hours=24)
+    """
+    How old a new job's place in the queue may be. A job that waited for days for a person's approval has needed a runner
+    only since, and GitHub keeps no job queued for longer.
+    """
 
     sweep_s: float = 12.0
     """How often to ask the forge for queued jobs that no message announced."""
@@ -100,6 +130,24 @@ class RecoverySettings:
 
     unused_s: float = 300.0
     """How long a registration may stay unused without a claim behind it."""
+
+    over_s: float = 360.0
+    """How long a claim may outlive its job: a runner that nobody gave a job ends by itself before that."""
+
+    gone_s: float = 60.0
+    """How long a forge must say that it does not know a job before the job counts as over: that cannot be undone."""
+
+    known_running_s: float = 900.0
+    """How often, at first, a forge is asked about a job that it said runs: its runner's end tells sooner."""
+
+    reap_share: float = 0.25
+    """How much of a pool's runners one tick may delete. One always may go."""
+
+    reap_held_max: int = 3
+    """With more jobs than this held back, the forge is failing: then no stamped runner is deleted."""
+
+    retention_s: float = 3600.0
+    """How often what is long over is forgotten."""
 
     actions_max: int = 25
     """How many things of one kind are mended in one tick: a mistake of ours must not empty a fleet."""
