@@ -91,8 +91,8 @@ class IntakeSettings:
 
     place_age_max: timedelta = timedelta(hours=24)
     """
-    How old a new job's place in the queue may be. A job that waited for days for a person's approval has needed a runner
-    only since, and GitHub keeps no job queued for longer.
+    How old a new job's place in the queue may be. A job that waited for a person's approval for days has needed a
+    runner only since, and GitHub keeps no job queued for longer.
     """
 
     sweep_s: float = 12.0
