@@ -7,21 +7,27 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.deliveries import PostgresDeliveries
 from remuda.adapters.postgres.job_views import PostgresJobViews
 from remuda.adapters.postgres.jobs import PostgresJobs
+from remuda.adapters.postgres.registrations import PostgresRegistrations
 from remuda.model.job import Claim, Job, JobSpec, JobState, Os, Size
 from remuda.ports.jobs import Claimed, Execution, JobEnd, PodEnd, Release, Running, WarmRunner
+from remuda.sim.jobs.api_tokens import MemoryApiTokens
 from remuda.sim.jobs.deliveries import MemoryDeliveries
+from remuda.sim.jobs.registrations import MemoryRegistrations
 from remuda.sim.jobs.store import MemoryJobs
 from remuda.sim.jobs.tables import Tables
 from remuda.sim.jobs.views import MemoryJobViews
 
 if TYPE_CHECKING:
     from remuda.adapters.postgres.pool import Database
+    from remuda.ports.api_tokens import ApiTokens
     from remuda.ports.deliveries import Deliveries
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import Attribution, Completed, JobStore, PodStopped, Without
+    from remuda.ports.registrations import Registrations
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SMALL = Size(2, 4096)
@@ -77,6 +83,8 @@ class Store:
     views: JobViews
     deliveries: Deliveries
     clock: StillClock
+    registrations: Registrations
+    tokens: ApiTokens
 
     async def limit(self, tenant: str = "acme", vcpus: int = 8, os: Os = Os.LINUX) -> None:
         """Set a limit by vCPU, with twice as many GiB."""
@@ -154,7 +162,14 @@ def older(claim: Claim) -> Claim:
 def memory_store(clock: StillClock | None = None) -> Store:
     clock = clock or StillClock()
     tables = Tables(clock)
-    return Store(MemoryJobs(tables), MemoryJobViews(tables), MemoryDeliveries(clock), clock)
+    return Store(
+        MemoryJobs(tables),
+        MemoryJobViews(tables),
+        MemoryDeliveries(clock),
+        clock,
+        MemoryRegistrations(tables),
+        MemoryApiTokens(tables),
+    )
 
 
 def postgres_store(database: Database, clock: StillClock | None = None) -> Store:
@@ -164,6 +179,8 @@ def postgres_store(database: Database, clock: StillClock | None = None) -> Store
         PostgresJobViews(database, clock),
         PostgresDeliveries(database, clock),
         clock,
+        PostgresRegistrations(database, clock),
+        PostgresApiTokens(database, clock),
     )
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     )
     from remuda.ports.dispatch import Signals
 
+CLAIMABLE_MAX = 100
+"""``claimable`` counts no further."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -123,9 +126,14 @@ class JobViews(Protocol):
     async def audit(
         self, *, after: int = 0, job_id: str | None = None, limit: int = 100
     ) -> tuple[AuditEntry, ...]:
-        """Return audit entries by number."""
+        """
+        Return audit entries by number.
+
+        Whoever asks again with the last number that it got misses none, however late an entry was committed: those that
+        a smaller number may still come before are left out, for that moment. With ``job_id`` none is.
+        """
         ...
 
     async def audit_end(self) -> int:
-        """Return the greatest number of an audit entry; 0 if there is none."""
+        """Return the greatest number that ``audit`` would return now; 0 if there is none."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ async def wide(database_url: str) -> AsyncIterator[Database]:
 def real(wide: Database) -> Store:
     store = postgres_store(wide)
     patient = PostgresJobs(wide, store.clock, wait=PATIENT)
-    return Store(patient, store.views, store.deliveries, store.clock)
+    return replace(store, jobs=patient)
 
 
 def warm(pod: str, pool: str = "linux") -> WarmRunner:

@@ -16,7 +16,7 @@ from remuda.adapters.postgres.queries import query
 from remuda.dispatch.decide.fairness import AGEING
 from remuda.model.job import JobState
 from remuda.ports.dispatch import Signals
-from remuda.ports.job_views import Turn, Waiting
+from remuda.ports.job_views import CLAIMABLE_MAX, Turn, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from remuda.adapters.postgres.pool import Database
     from remuda.model.job import AuditEntry, Completion, Job, LiveClaim, Session, Standing
     from remuda.ports.clock import Clock
+    from remuda.ports.job_views import JobFilter
 
 
 class PostgresJobViews:
@@ -55,6 +56,15 @@ class PostgresJobViews:
             rows = await c.fetch(
                 query("list_jobs"), wanted, queued_before, started_before, *place, limit
             )
+        return tuple(job_of(row) for row in rows)
+
+    async def newest(
+        self, wanted: JobFilter, *, before: tuple[datetime, str] | None = None, limit: int = 100
+    ) -> tuple[Job, ...]:
+        states = sorted(state.value for state in wanted.states)
+        where = (states, wanted.pool, wanted.tenant, wanted.repository)
+        async with self._database.connection() as c:
+            rows = await c.fetch(query("newest_jobs"), *where, *(before or (None, None)), limit)
         return tuple(job_of(row) for row in rows)
 
     async def claims(
@@ -108,6 +118,11 @@ class PostgresJobViews:
             oldest_queued_s=row["oldest_queued_s"],
         )
 
+    async def claimable(self) -> Mapping[str, int]:
+        async with self._database.connection() as c:
+            rows = await c.fetch(query("claimable"), self._clock.now(), CLAIMABLE_MAX)
+        return {row["pool"]: row["n"] for row in rows}
+
     async def waiting(self, job_id: str) -> Waiting | None:
         async with self._database.transaction() as c:
             row = await c.fetchrow(query("job_by_id"), job_id)
@@ -131,5 +146,12 @@ class PostgresJobViews:
         self, *, after: int = 0, job_id: str | None = None, limit: int = 100
     ) -> tuple[AuditEntry, ...]:
         async with self._database.connection() as c:
-            rows = await c.fetch(query("list_decisions"), after, job_id, limit)
+            if job_id is None:
+                rows = await c.fetch(query("follow_decisions"), after, limit)
+            else:
+                rows = await c.fetch(query("decisions_of_job"), job_id, after, limit)
         return tuple(audit_entry_of(row) for row in rows)
+
+    async def audit_end(self) -> int:
+        async with self._database.connection() as c:
+            return int(await c.fetchval(query("last_decision")) or 0)

@@ -21,6 +21,7 @@ from remuda.model.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractContextManager
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -98,6 +99,15 @@ class Database:
         """Open a connection outside the pool, for LISTEN or for locks of a session; it is closed with the block."""
         async with connect(self._settings) as connection:
             yield connection
+
+    async def open_dedicated(self) -> Connection:
+        """Open a connection outside the pool for a holder that closes it itself, and says errors by ``translated``."""
+        with self.translated():
+            return await asyncpg.connect(self._settings.url, **_connect_options(self._settings))
+
+    def translated(self) -> AbstractContextManager[None]:
+        """Turn what the block raises into a DatabaseError."""
+        return translated(self._place)
 
 
 @contextlib.asynccontextmanager

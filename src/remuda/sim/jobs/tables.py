@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from remuda.model.job import AuditEntry, Job, JobState, Size
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from datetime import datetime
 
     from remuda.model.job import Claim, Completion, LiveClaim, Os, Session, Standing
+    from remuda.ports.api_tokens import ApiToken
     from remuda.ports.clock import Clock
+    from remuda.ports.registrations import Registration
 
 
 @dataclass(slots=True)
@@ -20,14 +23,23 @@ class Tables:
     """The tables of dispatch. Claims are kept by Pod, sessions by Pod UID, limits by tenant and OS."""
 
     clock: Clock
-    woken: Callable[[str], None] = lambda _pool: None
-    """Called with the pool when a job may have become claimable, as NOTIFY does."""
+    listeners: list[Callable[[str], None]] = field(default_factory=list)
+    """Told the pool when a job may have become claimable, as NOTIFY does."""
     jobs: dict[str, Job] = field(default_factory=dict)
     claims: dict[str, LiveClaim] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     completions: dict[str, Completion] = field(default_factory=dict)
     limits: dict[tuple[str, Os], Standing] = field(default_factory=dict)
     decisions: list[AuditEntry] = field(default_factory=list)
+    numbered: int = 0
+    """The greatest number of a decision so far: old ones go."""
+    registrations: dict[str, Registration] = field(default_factory=dict)
+    tokens: dict[bytes, ApiToken] = field(default_factory=dict)
+    locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    def woken(self, pool: str) -> None:
+        for listener in tuple(self.listeners):
+            listener(pool)
 
     def waiting(self, pool: str | None = None) -> list[Job]:
         """Return what is queued, by place."""
@@ -111,9 +123,10 @@ class Tables:
         tenant: str = "",
         pool: str = "",
     ) -> None:
+        self.numbered += 1
         self.decisions.append(
             AuditEntry(
-                number=len(self.decisions) + 1,
+                number=self.numbered,
                 at=self.clock.now(),
                 who=who,
                 what=what,

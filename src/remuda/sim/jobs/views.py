@@ -8,7 +8,7 @@ from remuda.dispatch.decide.fairness import AGEING
 from remuda.dispatch.decide.signals import can_start, p95_concurrent
 from remuda.model.job import JobState
 from remuda.ports.dispatch import Signals
-from remuda.ports.job_views import Waiting
+from remuda.ports.job_views import CLAIMABLE_MAX, Waiting
 from remuda.sim.jobs.turns import may_go, turns
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from remuda.model.job import AuditEntry, Completion, Job, LiveClaim, Session, Standing
+    from remuda.ports.job_views import JobFilter
     from remuda.sim.jobs.tables import Tables
 
 
@@ -47,6 +48,20 @@ class MemoryJobViews:
             and (after is None or _place(job) > after)
         ]
         return tuple(sorted(found, key=_place)[:limit])
+
+    async def newest(
+        self, wanted: JobFilter, *, before: tuple[datetime, str] | None = None, limit: int = 100
+    ) -> tuple[Job, ...]:
+        found = [
+            job
+            for job in self._tables.jobs.values()
+            if (not wanted.states or job.state in wanted.states)
+            and wanted.pool in {None, job.spec.pool}
+            and wanted.tenant in {None, job.spec.tenant}
+            and wanted.repository in {None, job.spec.repository}
+            and (before is None or _place(job) < before)
+        ]
+        return tuple(sorted(found, key=_place, reverse=True)[:limit])
 
     async def claims(
         self, *, claimed_before: datetime | None = None, undelivered: bool = False
@@ -112,6 +127,16 @@ class MemoryJobViews:
             oldest_queued_s=max((now - oldest).total_seconds(), 0.0),
         )
 
+    async def claimable(self) -> Mapping[str, int]:
+        tables, now = self._tables, self._tables.clock.now()
+        rooms = {key: standing.room for key, standing in tables.limits.items()}
+        pools = sorted({job.spec.pool for job in tables.waiting()})
+        counts = {
+            pool: len(can_start((job.spec for job in may_go(tables, pool, now)), rooms))
+            for pool in pools
+        }
+        return {pool: min(count, CLAIMABLE_MAX) for pool, count in counts.items() if count}
+
     async def waiting(self, job_id: str) -> Waiting | None:
         tables, job = self._tables, self._tables.jobs.get(job_id)
         if job is None or job.state is not JobState.QUEUED:
@@ -130,8 +155,11 @@ class MemoryJobViews:
     async def audit(
         self, *, after: int = 0, job_id: str | None = None, limit: int = 100
     ) -> tuple[AuditEntry, ...]:
-        entries = self._tables.decisions[after:]
+        entries = (e for e in self._tables.decisions if e.number > after)
         return tuple([e for e in entries if job_id in {None, e.job_id}][:limit])
+
+    async def audit_end(self) -> int:
+        return self._tables.decisions[-1].number if self._tables.decisions else 0
 
 
 def _place(job: Job) -> tuple[datetime, str]:

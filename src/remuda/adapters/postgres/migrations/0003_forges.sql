@@ -27,6 +27,7 @@ CREATE TABLE local_jobs (
     submitted_at timestamptz NOT NULL,
     started_at timestamptz,
     begun_by text,
+    pod text,
     ended_at timestamptz,
     conclusion text,
     exit_code bigint,
@@ -36,7 +37,7 @@ CREATE TABLE local_jobs (
     log_cut boolean NOT NULL DEFAULT false,
     CONSTRAINT local_jobs_timeout CHECK (timeout_s > 0),
     CONSTRAINT local_jobs_script CHECK ((ended_at IS NULL) = (script IS NOT NULL) AND (script IS NULL) = (env IS NULL)),
-    CONSTRAINT local_jobs_begin CHECK ((started_at IS NULL) = (begun_by IS NULL)),
+    CONSTRAINT local_jobs_begin CHECK ((started_at IS NULL) = (begun_by IS NULL) AND (pod IS NULL) = (begun_by IS NULL)),
     CONSTRAINT local_jobs_end CHECK (
         (ended_at IS NULL) = (conclusion IS NULL)
         AND (ended_at IS NOT NULL OR (exit_code IS NULL AND reason IS NULL))
@@ -48,6 +49,7 @@ COMMENT ON COLUMN local_jobs.script IS 'Kept until the job is over. No place for
 COMMENT ON COLUMN local_jobs.env IS 'Likewise.';
 COMMENT ON COLUMN local_jobs.request IS 'SHA-256 of what was asked for: tells a repeated request from another under the same key.';
 COMMENT ON COLUMN local_jobs.begun_by IS 'UID of the Pod that began it: no other may, and that Pod begins no other.';
+COMMENT ON COLUMN local_jobs.pod IS 'The name of that Pod.';
 COMMENT ON COLUMN local_jobs.started_at IS 'When the script began: after that it is never run again.';
 COMMENT ON COLUMN local_jobs.conclusion IS 'How it ended, in the words of jobs.conclusion.';
 COMMENT ON COLUMN local_jobs.log_bytes IS 'How much of its output is kept.';

@@ -10,6 +10,13 @@ WHERE state = ANY ($1::text[]) AND ($2::timestamptz IS NULL OR queued_at < $2)
     AND ($4::timestamptz IS NULL OR (queued_at, id) > ($4, $5::text))
 ORDER BY queued_at, id LIMIT $6;
 
+-- name: newest_jobs
+SELECT * FROM jobs
+WHERE (cardinality($1::text[]) = 0 OR state = ANY ($1)) AND ($2::text IS NULL OR pool = $2)
+    AND ($3::text IS NULL OR tenant = $3) AND ($4::text IS NULL OR repository = $4)
+    AND ($5::timestamptz IS NULL OR (queued_at, id) < ($5, $6::text))
+ORDER BY queued_at DESC, id DESC LIMIT $7;
+
 -- name: list_claims
 SELECT * FROM claims
 WHERE ($1::timestamptz IS NULL OR claimed_at < $1) AND (NOT $2::boolean OR delivered_at IS NULL)
@@ -45,8 +52,46 @@ SELECT * FROM claim_turns($1, $2, $3, '{}', '{}', '{}');
 SELECT count(*) FROM jobs
 WHERE state = 'queued' AND pool = $1 AND tenant = $2 AND (queued_at, id) < ($3, $4);
 
--- name: list_decisions
-SELECT * FROM decisions WHERE number > $1 AND ($2::text IS NULL OR job_id = $2) ORDER BY number LIMIT $3;
+-- name: claimable
+-- One step in the index for each tenant that waits in a pool, then as many of its jobs as fit, the oldest first.
+WITH RECURSIVE heads AS (
+    (SELECT pool, tenant FROM jobs WHERE state = 'queued' ORDER BY pool, tenant LIMIT 1)
+    UNION ALL
+    SELECT n.pool, n.tenant FROM heads h CROSS JOIN LATERAL (
+        SELECT j.pool, j.tenant FROM jobs j WHERE j.state = 'queued' AND (j.pool, j.tenant) > (h.pool, h.tenant)
+        ORDER BY j.pool, j.tenant LIMIT 1) n
+), rooms AS (
+    SELECT h.pool, l.tenant, l.os, l.vcpus - l.used_vcpus AS vcpus, l.memory_mib - l.used_memory_mib AS memory_mib
+    FROM heads h JOIN limits l USING (tenant)
+), fitting AS (
+    SELECT r.pool, r.vcpus, r.memory_mib, sum(w.vcpus) OVER line AS line_vcpus, sum(w.memory_mib) OVER line AS line_memory_mib
+    FROM rooms r CROSS JOIN LATERAL (
+        SELECT j.vcpus, j.memory_mib, j.queued_at, j.id FROM jobs j
+        WHERE j.state = 'queued' AND j.pool = r.pool AND j.tenant = r.tenant AND j.os = r.os
+            AND (j.hold_until IS NULL OR j.hold_until <= $1) AND j.vcpus <= r.vcpus AND j.memory_mib <= r.memory_mib
+        ORDER BY j.queued_at, j.id LIMIT $2) w
+    WHERE r.vcpus > 0 AND r.memory_mib > 0
+    WINDOW line AS (PARTITION BY r.pool, r.tenant, r.os ORDER BY w.queued_at, w.id)
+)
+SELECT pool, least(count(*), $2) AS n FROM fitting
+WHERE line_vcpus <= vcpus AND line_memory_mib <= memory_mib GROUP BY pool ORDER BY pool;
+
+-- name: follow_decisions
+-- Only what no smaller number can be added to any more; see migrations/0004.
+SELECT number, at, who, what, why, job_id, pod, tenant, pool FROM decisions
+WHERE number > $1 AND number <= (
+    SELECT d.number FROM decisions d
+    WHERE d.settled_by IS NULL OR d.settled_by <= pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY d.number DESC LIMIT 1)
+ORDER BY number LIMIT $2;
+
+-- name: decisions_of_job
+SELECT number, at, who, what, why, job_id, pod, tenant, pool FROM decisions
+WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT $3;
+
+-- name: last_decision
+SELECT d.number FROM decisions d WHERE d.settled_by IS NULL OR d.settled_by <= pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY d.number DESC LIMIT 1;
 
 -- name: signals
 -- A tenant's room goes to its oldest jobs over all pools, so that no two pools make runners for the same room.
