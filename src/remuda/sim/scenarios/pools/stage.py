@@ -31,6 +31,7 @@ from remuda.sim.trace import because
 if TYPE_CHECKING:
     from remuda.kube.patches import JsonValue, Patch
     from remuda.kube.runner_pool import RunnerPool
+    from remuda.ports.dispatch import Dispatch
     from remuda.sim.world import Process, World
 
 SPACE = "remuda"
@@ -91,25 +92,7 @@ class Stage:
 
     async def _operate(self, process: Process) -> None:
         registry = self._registries[process.name] = CollectorRegistry()
-        settings = PoolSettings(
-            namespace=SPACE,
-            identity=f"{process.name}_{process.life}_{process.ids.suffix()}",
-            pod=PODS,
-            lease_name=LEASE,
-            reflector=REFLECTOR,
-            guards=self.guards,
-        )
-        operator = PoolOperator(
-            KubeClient(process.wire),
-            KubeClient(process.wire),  # of its own: a busy client must not starve the renewals
-            behind(process.link, self.dispatch),
-            settings,
-            clock=process.clock,
-            ids=process.ids,
-            metrics=PoolMetrics(registry),
-            health=Health(process.clock),
-        )
-        await operator.run()
+        await operate(process, behind(process.link, self.dispatch), self.guards, registry)
 
     def gauge(self, name: str, **labels: str) -> float:
         """Return what the leader's metrics say: of all replicas the largest value."""
@@ -138,6 +121,31 @@ class Stage:
         self.world.trace.add("forge", "queue", job.name, pool, f"{lasts_s:.0f} s of {owner}")
         self.dispatch.enqueue(job)
         return job
+
+
+async def operate(
+    process: Process, dispatch: Dispatch, guards: Guards, registry: CollectorRegistry
+) -> None:
+    """Be a replica of the real operator."""
+    settings = PoolSettings(
+        namespace=SPACE,
+        identity=f"{process.name}_{process.life}_{process.ids.suffix()}",
+        pod=PODS,
+        lease_name=LEASE,
+        reflector=REFLECTOR,
+        guards=guards,
+    )
+    operator = PoolOperator(
+        KubeClient(process.wire),
+        KubeClient(process.wire),  # of its own: a busy client must not starve the renewals
+        dispatch,
+        settings,
+        clock=process.clock,
+        ids=process.ids,
+        metrics=PoolMetrics(registry),
+        health=Health(process.clock),
+    )
+    await operator.run()
 
 
 def image(text: str) -> dict[str, JsonValue]:
