@@ -39,6 +39,8 @@ class LocalJob:
     """When its Pod asked to begin: after that the script is never given to anybody else."""
     begun_by: str = ""
     """The UID of that Pod."""
+    pod: str = ""
+    """Its name."""
     cancelled_at: datetime | None = None
     """When somebody asked for its end. It is over once its runner says so."""
     end: LocalEnd | None = None
@@ -78,7 +80,7 @@ class LocalJobs(Protocol):
         """Return the id of the job that a Pod began; empty if it began none."""
         ...
 
-    async def begin(self, job_id: str, *, pod_uid: str, at: datetime) -> bool:
+    async def begin(self, job_id: str, *, pod: str, pod_uid: str, at: datetime) -> bool:
         """
         Let one Pod begin a job, for good; idempotent.
 

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from remuda.model.job import Kind
-from tests.support.jobs import START, a_job
+from tests.support.jobs import START
 from tests.support.local_jobs import LocalStore, a_local_job, an_end
 
 if TYPE_CHECKING:
     from remuda.adapters.postgres.pool import Database
-    from remuda.model.job import JobSpec
 
 LATER = START + timedelta(seconds=5)
-
-
-def queued(job_id: str = "local-1") -> JobSpec:
-    return a_job(1, id=job_id, tenant="acme", kind=Kind.LOCAL)
 
 
 async def test_a_job_is_kept_as_it_was_given(both: LocalStore) -> None:
@@ -37,20 +31,20 @@ async def test_a_job_is_kept_as_it_was_given(both: LocalStore) -> None:
 
 async def test_a_job_that_is_added_again_stays_the_first(both: LocalStore) -> None:
     await both.local.add(a_local_job())
-    await both.local.begin("local-1", pod_uid="u1", at=LATER)
+    await both.local.begin("local-1", pod="a", pod_uid="u1", at=LATER)
 
     again = await both.local.add(a_local_job(script="other", request="11"))
 
-    assert again == a_local_job(started_at=LATER, begun_by="u1")
+    assert again == a_local_job(started_at=LATER, begun_by="u1", pod="a")
     assert await both.local.get("local-1") == again
 
 
 async def test_one_pod_begins_a_job_and_may_say_so_again(both: LocalStore) -> None:
     await both.local.add(a_local_job())
 
-    assert await both.local.begin("local-1", pod_uid="u1", at=START)
-    assert await both.local.begin("local-1", pod_uid="u1", at=LATER)
-    assert not await both.local.begin("local-1", pod_uid="u2", at=LATER)
+    assert await both.local.begin("local-1", pod="a", pod_uid="u1", at=START)
+    assert await both.local.begin("local-1", pod="a", pod_uid="u1", at=LATER)
+    assert not await both.local.begin("local-1", pod="a", pod_uid="u2", at=LATER)
 
     job = await both.local.get("local-1")
     assert job is not None
@@ -63,9 +57,9 @@ async def test_one_pod_begins_a_job_and_may_say_so_again(both: LocalStore) -> No
 async def test_a_pod_begins_no_second_job(both: LocalStore) -> None:
     await both.local.add(a_local_job("local-1"))
     await both.local.add(a_local_job("local-2"))
-    await both.local.begin("local-1", pod_uid="u1", at=START)
+    await both.local.begin("local-1", pod="a", pod_uid="u1", at=START)
 
-    assert not await both.local.begin("local-2", pod_uid="u1", at=START)
+    assert not await both.local.begin("local-2", pod="a", pod_uid="u1", at=START)
 
     second = await both.local.get("local-2")
     assert second is not None
@@ -79,22 +73,24 @@ async def test_an_unknown_a_cancelled_and_an_ended_job_are_not_begun(both: Local
     await both.local.end("local-2", an_end())
 
     for number in (1, 2, 3):
-        assert not await both.local.begin(f"local-{number}", pod_uid=f"u{number}", at=LATER)
+        assert not await both.local.begin(
+            f"local-{number}", pod="a", pod_uid=f"u{number}", at=LATER
+        )
 
 
 async def test_a_begun_job_that_was_cancelled_may_repeat_that_it_began(both: LocalStore) -> None:
     await both.local.add(a_local_job())
-    await both.local.begin("local-1", pod_uid="u1", at=START)
+    await both.local.begin("local-1", pod="a", pod_uid="u1", at=START)
     await both.local.cancel("local-1", START)
 
-    assert await both.local.begin("local-1", pod_uid="u1", at=LATER)
+    assert await both.local.begin("local-1", pod="a", pod_uid="u1", at=LATER)
 
 
 async def test_of_many_pods_at_once_one_begins_the_job(both: LocalStore) -> None:
     await both.local.add(a_local_job())
 
     answers = await asyncio.gather(
-        *(both.local.begin("local-1", pod_uid=f"u{n}", at=START) for n in range(16))
+        *(both.local.begin("local-1", pod="a", pod_uid=f"u{n}", at=START) for n in range(16))
     )
 
     assert sum(answers) == 1
@@ -108,7 +104,7 @@ async def test_of_many_jobs_at_once_a_pod_begins_one(both: LocalStore) -> None:
         await both.local.add(a_local_job(f"local-{number}"))
 
     answers = await asyncio.gather(
-        *(both.local.begin(f"local-{n}", pod_uid="u1", at=START) for n in range(8))
+        *(both.local.begin(f"local-{n}", pod="a", pod_uid="u1", at=START) for n in range(8))
     )
 
     assert sum(answers) == 1
@@ -166,10 +162,10 @@ async def test_what_ended_long_ago_is_forgotten_with_its_log(both: LocalStore) -
 async def test_jobs_about_which_both_stores_agree_are_settled(both: LocalStore) -> None:
     await both.local.add(a_local_job("local-1"))
     await both.local.add(a_local_job("local-2"))
-    await both.store.queue(queued("local-1"))
-    await both.store.queue(queued("local-2"))
+    await both.queue("local-1")
+    await both.queue("local-2")
     await both.local.end("local-2", an_end())
-    await both.store.end(0, job_id="local-2")
+    await both.complete("local-2")
 
     assert await both.local.unsettled(submitted_before=LATER, limit=9) == ()
 
@@ -184,26 +180,25 @@ async def test_a_job_that_was_never_enqueued_is_unsettled_once_it_is_old(both: L
 @pytest.mark.parametrize("what", ["ended here", "ended there", "cancelled", "begun"])
 async def test_a_job_that_is_further_in_one_store_is_unsettled(both: LocalStore, what: str) -> None:
     await both.local.add(a_local_job())
-    await both.store.queue(queued())
+    await both.queue()
     match what:
         case "ended here":
             await both.local.end("local-1", an_end())
         case "ended there":
-            await both.store.end(0, job_id="local-1")
+            await both.complete("local-1")
         case "cancelled":
             await both.local.cancel("local-1", START)
         case _:
-            await both.local.begin("local-1", pod_uid="u1", at=START)
+            await both.local.begin("local-1", pod="a", pod_uid="u1", at=START)
 
     assert await both.local.unsettled(submitted_before=START, limit=9) == ("local-1",)
 
 
 async def test_a_begun_job_that_runs_is_settled(both: LocalStore) -> None:
-    await both.store.limit()
     await both.local.add(a_local_job())
-    await both.store.queue(queued())
-    await both.store.run("a")
-    await both.local.begin("local-1", pod_uid="uid-a", at=START)
+    await both.queue()
+    await both.run("a")
+    await both.local.begin("local-1", pod="a", pod_uid="uid-a", at=START)
     await both.local.cancel("local-1", START)
 
     assert await both.local.unsettled(submitted_before=LATER, limit=9) == ()

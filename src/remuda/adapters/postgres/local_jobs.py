@@ -52,10 +52,10 @@ class PostgresLocalJobs:
         async with self._database.connection() as c:
             return str(await c.fetchval(query("local_job_of_pod"), pod_uid) or "")
 
-    async def begin(self, job_id: str, *, pod_uid: str, at: datetime) -> bool:
+    async def begin(self, job_id: str, *, pod: str, pod_uid: str, at: datetime) -> bool:
         async with self._database.connection() as c:
             try:
-                done = await c.fetchval(query("begin_local_job"), job_id, pod_uid, at)
+                done = await c.fetchval(query("begin_local_job"), job_id, pod_uid, pod, at)
             except asyncpg.UniqueViolationError as error:
                 if error.constraint_name != _ONE_RUNNER:
                     raise
@@ -139,6 +139,7 @@ def _job_of(row: Record) -> LocalJob:
         submitted_at=row["submitted_at"],
         started_at=row["started_at"],
         begun_by=row["begun_by"] or "",
+        pod=row["pod"] or "",
         cancelled_at=row["cancelled_at"],
         end=end,
     )

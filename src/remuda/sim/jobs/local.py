@@ -43,7 +43,7 @@ class MemoryLocalJobs:
         begun = (job.job_id for job in self._jobs.values() if job.begun_by == pod_uid)
         return next(begun, "") if pod_uid else ""
 
-    async def begin(self, job_id: str, *, pod_uid: str, at: datetime) -> bool:
+    async def begin(self, job_id: str, *, pod: str, pod_uid: str, at: datetime) -> bool:
         job = self._jobs.get(job_id)
         if job is None or job.end is not None:
             return False
@@ -51,7 +51,7 @@ class MemoryLocalJobs:
             return job.begun_by == pod_uid
         if job.cancelled_at is not None or self._begun_by(pod_uid):
             return False
-        self._jobs[job_id] = replace(job, started_at=at, begun_by=pod_uid)
+        self._jobs[job_id] = replace(job, started_at=at, begun_by=pod_uid, pod=pod)
         return True
 
     async def end(self, job_id: str, end: LocalEnd) -> LocalEnd | None:

@@ -12,7 +12,7 @@ SELECT job_id FROM local_jobs WHERE begun_by = $1;
 
 -- name: begin_local_job
 -- That a Pod begins one job only is a constraint of the table.
-UPDATE local_jobs SET started_at = coalesce(started_at, $3), begun_by = $2
+UPDATE local_jobs SET started_at = coalesce(started_at, $4), begun_by = $2, pod = $3
 WHERE job_id = $1 AND ended_at IS NULL AND (begun_by = $2 OR (begun_by IS NULL AND cancelled_at IS NULL))
 RETURNING job_id;
 
