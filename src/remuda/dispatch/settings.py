@@ -98,6 +98,9 @@ class IntakeSettings:
     sweep_s: float = 12.0
     """How often to ask the forge for queued jobs that no message announced."""
 
+    sweep_deadline_s: float = 60.0
+    """How long one sweep, or one request for messages again, may take in all."""
+
     sweep_repositories_max: int = 60
     """How many repositories one sweep looks at."""
 

@@ -1,0 +1,159 @@
+"""
+What does not trust messages to arrive: a sweep for queued jobs that nobody announced, and requests for lost messages.
+
+Each runs on one replica at a time, and starts from a fresh look at the forge. It only finds: jobs that are queued here
+and over at the forge are closed by the recovery workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from remuda.control.backoff import Backoff, spread
+from remuda.dispatch.announcements import ENQUEUED
+from remuda.model.errors import RemudaError
+from remuda.ports.job_views import JobFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from remuda.dispatch.announcements import Announcements
+    from remuda.dispatch.metrics import DispatchMetrics
+    from remuda.dispatch.settings import IntakeSettings
+    from remuda.ports.clock import Clock
+    from remuda.ports.forge import Announcement, Announcer
+    from remuda.ports.ids import Ids
+    from remuda.ports.job_views import JobViews
+    from remuda.ports.locks import Locks
+
+log = structlog.get_logger(__name__)
+
+SWEEP: Final = "sweep"
+REDELIVERY: Final = "redelivery"
+_PAGE: Final = 200
+_PAGES_MAX: Final = 10
+_GAP_S: Final = 1.0
+"""The least time between the end of a turn and the next, however long it took."""
+
+Loop = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeps:
+    """Runs both, for as long as they are not cancelled; a turn that fails is counted, and the next one comes."""
+
+    announcer: Announcer
+    announcements: Announcements
+    views: JobViews
+    locks: Locks
+    settings: IntakeSettings
+    metrics: DispatchMetrics
+    clock: Clock
+    ids: Ids
+
+    def loops(self) -> Mapping[str, Loop]:
+        """Return the loops by name. Run them on each replica: only one of them works at a time."""
+        return {
+            SWEEP: lambda: self._alone(SWEEP, self.sweep, self.settings.sweep_s),
+            REDELIVERY: lambda: self._alone(REDELIVERY, self.redeliver, self.settings.redeliver_s),
+        }
+
+    async def sweep(self) -> int:
+        """Look for queued jobs once; return how many were new to us."""
+        first = await self._active_repositories()
+        swept = await self.announcer.sweep(first, at_most=self.settings.sweep_repositories_max)
+        found = await self._apply_all(swept.found)
+        if swept.left_out:
+            log.info("sweep left repositories out", left_out=swept.left_out)
+        if found:
+            log.info("sweep found jobs", found=found, repositories=swept.repositories)
+        return found
+
+    async def redeliver(self) -> int:
+        """Ask for lost messages once; return how many will come again."""
+        count = await self.announcer.redeliver(within=self.settings.redeliver_within)
+        self.metrics.recovered("redelivered", count)
+        return count
+
+    async def _active_repositories(self) -> tuple[str, ...]:
+        """Return the repositories that had a job lately, the most recent first."""
+        since = self.clock.now() - self.settings.active_for
+        found: dict[str, None] = {}
+        before = None
+        for _ in range(_PAGES_MAX):
+            page = await self.views.newest(JobFilter(), before=before, limit=_PAGE)
+            found |= {job.spec.repository: None for job in page if job.spec.queued_at >= since}
+            enough = len(found) >= self.settings.sweep_repositories_max
+            if enough or len(page) < _PAGE or page[-1].spec.queued_at < since:
+                break
+            before = (page[-1].spec.queued_at, page[-1].spec.id)
+        return tuple(found)[: self.settings.sweep_repositories_max]
+
+    async def _apply_all(self, found: tuple[Announcement, ...]) -> int:
+        """Apply what was found, some at a time: each may need an answer of the forge."""
+        left, new = iter(found), 0
+
+        async def apply_some(left: Iterator[Announcement]) -> None:
+            nonlocal new
+            for news in left:
+                new += await self._apply(news)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(self.settings.workers):
+                group.create_task(apply_some(left), name=f"sweep: {number}")
+        return new
+
+    async def _apply(self, news: Announcement) -> bool:
+        try:
+            outcome = await self.announcements.apply(news, by=SWEEP)
+        except RemudaError as error:
+            self._failed(SWEEP, error)
+            return False
+        if outcome == ENQUEUED:
+            self.metrics.recovered("queued_found")
+        return outcome == ENQUEUED
+
+    # --- Again and again ---------------------------------------------------------------------------------------------
+
+    async def _alone(self, name: str, turn: Callable[[], Awaitable[int]], period_s: float) -> None:
+        """Take turns under a lock, and wait for it again when it is lost."""
+        backoff, failures = Backoff(first_s=_GAP_S, longest_s=30.0), 0
+
+        async def turns() -> None:
+            nonlocal failures
+            failures = 0
+            while True:
+                began_at = self.clock.monotonic()
+                await self._turn(name, turn)
+                left_s = spread(period_s, self.ids.fraction()) - (self.clock.monotonic() - began_at)
+                await self.clock.sleep(max(_GAP_S, left_s))
+
+        while True:
+            try:
+                await self.locks.run_alone(name, turns)
+            except RemudaError as error:
+                self._failed(name, error)
+            failures += 1
+            await self.clock.sleep(backoff.wait_s(failures, self.ids.fraction()))
+
+    async def _turn(self, name: str, turn: Callable[[], Awaitable[int]]) -> None:
+        try:
+            async with asyncio.timeout(self.settings.sweep_deadline_s):
+                await turn()
+        except (RemudaError, TimeoutError) as error:
+            self._failed(name, error)
+        except (
+            Exception
+        ) as error:  # the loop's edge: an answer that breaks us must not end the sweeps
+            log.exception("turn broke", worker=name)
+            self._failed(name, error)
+
+    def _failed(self, worker: str, error: Exception) -> None:
+        self.metrics.worker_failed(worker)
+        why = str(error) or type(error).__name__
+        log.warning("worker failed", worker=worker, error=why)
