@@ -135,5 +135,5 @@ class JobViews(Protocol):
         ...
 
     async def audit_end(self) -> int:
-        """Return the greatest number that ``audit`` would return now; 0 if there is none."""
+        """Return the number up to which ``audit`` returns everything now: ask for what comes after it."""
         ...

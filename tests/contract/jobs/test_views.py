@@ -114,7 +114,7 @@ async def test_an_entry_that_is_committed_late_is_not_skipped(database: Database
             async with database.transaction() as quick:
                 await quick.fetchval(WRITTEN, "quick")
             assert await views.audit() == ()
-            assert await views.audit_end() == 0
+            assert await views.audit_end() < first
     said = [entry.what for entry in await views.audit()]
     assert said == ["slow", "early", "quick"]
 

@@ -154,4 +154,4 @@ class PostgresJobViews:
 
     async def audit_end(self) -> int:
         async with self._database.connection() as c:
-            return int(await c.fetchval(query("last_decision")) or 0)
+            return int(await c.fetchval(query("settled_decisions")))

@@ -77,21 +77,13 @@ SELECT pool, least(count(*), $2) AS n FROM fitting
 WHERE line_vcpus <= vcpus AND line_memory_mib <= memory_mib GROUP BY pool ORDER BY pool;
 
 -- name: follow_decisions
--- Only what no smaller number can be added to any more; see migrations/0004.
-SELECT number, at, who, what, why, job_id, pod, tenant, pool FROM decisions
-WHERE number > $1 AND number <= (
-    SELECT d.number FROM decisions d
-    WHERE d.settled_by IS NULL OR d.settled_by <= pg_snapshot_xmin(pg_current_snapshot())
-    ORDER BY d.number DESC LIMIT 1)
-ORDER BY number LIMIT $2;
+SELECT * FROM follow_decisions($1, $2);
 
 -- name: decisions_of_job
-SELECT number, at, who, what, why, job_id, pod, tenant, pool FROM decisions
-WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT $3;
+SELECT * FROM decisions WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT $3;
 
--- name: last_decision
-SELECT d.number FROM decisions d WHERE d.settled_by IS NULL OR d.settled_by <= pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY d.number DESC LIMIT 1;
+-- name: settled_decisions
+SELECT settled_decisions();
 
 -- name: signals
 -- A tenant's room goes to its oldest jobs over all pools, so that no two pools make runners for the same room.
