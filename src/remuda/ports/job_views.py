@@ -33,6 +33,14 @@ class Turn:
     """When its oldest job that may be handed out was queued."""
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What waits in a pool."""
+
+    count: int
+    oldest: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """What decides when a job's turn comes: the same facts that a claim looks at."""
@@ -117,6 +125,14 @@ class JobViews(Protocol):
 
         One statement, cheap however long the queues are: each replica asks once a second, in case a wake-up was lost.
         """
+        ...
+
+    async def queues(self) -> Mapping[str, Queue]:
+        """Return how long each pool's queue is, with what is held back; pools without one are absent."""
+        ...
+
+    async def recent_repositories(self, *, since: datetime, limit: int) -> tuple[str, ...]:
+        """Return the repositories with a job that was queued since then, the one with the newest job first."""
         ...
 
     async def waiting(self, job_id: str) -> Waiting | None:

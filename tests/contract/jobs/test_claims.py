@@ -445,3 +445,38 @@ async def test_an_old_sighting_says_nothing_about_a_new_claim_of_the_pod(store: 
     sighted = await store.jobs.sight_pods(present=[], absent=[claim], by="sweep")
     assert sighted.missing == 0
     assert isinstance(fresh, Claimed)
+
+
+async def test_an_attempt_that_a_second_one_has_overtaken_gives_nothing_back(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    claim = (await store.take("a")).claim
+    await store.jobs.mark_running(claim, "r-2")
+    mine = because(undelivered=True, runner_name="r-1")
+    nothing_minted = because(undelivered=True, runner_name="")
+    assert await store.jobs.release(claim, mine) == Stale(Fence.DELIVERED)
+    assert await store.jobs.release(claim, nothing_minted) == Stale(Fence.DELIVERED)
+    assert await store.views.session_of("a") is not None
+    released = await store.jobs.release(claim, because(undelivered=True, runner_name="r-2"))
+    assert released == Released("forge/1", requeued=True)
+
+
+async def test_an_attempt_that_minted_nothing_gives_its_claim_back(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    claim = (await store.take("a")).claim
+    mine = because(undelivered=True, runner_name="r-1")
+    assert await store.jobs.release(claim, mine) == Stale(Fence.DELIVERED)
+    released = await store.jobs.release(claim, because(undelivered=True, runner_name=""))
+    assert released == Released("forge/1", requeued=True)
+
+
+async def test_an_overtaken_attempt_gives_nothing_back_after_its_pod_stopped(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    running = await store.run("a")
+    await store.stop("a")
+    assert running.job.claim is not None
+    other = because(undelivered=True, runner_name="r-other")
+    assert await store.jobs.release(running.job.claim, other) == Stale(Fence.DELIVERED)
+    assert await store.state(1) is JobState.RUNNING

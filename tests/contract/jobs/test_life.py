@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from remuda.model.job import Completion, JobState, Kind, Os, Size
-from remuda.ports.jobs import Enqueued, Fence, Known, Over, Released, Stale
+from remuda.ports.jobs import Enqueued, Fence, Known, Over, PodStopped, Released, Stale
 from tests.support.jobs import START, Store, a_job, because
 
 
@@ -282,3 +282,31 @@ async def test_limits_are_told_with_what_is_used(store: Store) -> None:
     assert (acme.tenant, acme.used, acme.room) == ("acme", Size(2, 4096), Size(6, 12288))
     assert acme.last_claimed_at == claimed.claim.claimed_at
     assert (other.tenant, other.os, other.used) == ("other", Os.DARWIN, Size(0, 0))
+
+
+async def test_the_end_of_an_earlier_pod_of_the_name_touches_the_new_one_not(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    await store.run("a")
+    answer = await store.stop("a", pod_uid="uid-before")
+    assert (answer.released, answer.session, answer.in_doubt) == (None, None, ())
+    assert await store.views.claim_of("a") is not None
+    answer = await store.stop("a", pod_uid="uid-a")
+    assert answer.released is not None
+    assert [job.spec.id for job in answer.in_doubt] == ["forge/1"]
+
+
+async def test_a_pod_that_was_seen_again_is_not_stopped_for_being_missing(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    claim = (await store.run("a")).job.claim
+    assert claim is not None
+    await store.jobs.sight_pods(present=[], absent=[claim], by="sweep")
+    since = store.clock.now()
+    store.clock.forward(30)
+    await store.jobs.sight_pods(present=[claim], absent=[], by="sweep")
+    assert await store.stop("a", missing_since=since) == PodStopped()
+    assert await store.views.occupied_pods() == {"a"}
+    await store.jobs.sight_pods(present=[], absent=[claim], by="sweep")
+    answer = await store.stop("a", missing_since=store.clock.now())
+    assert answer.released == claim

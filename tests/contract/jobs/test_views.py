@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.model.job import JobState, Os, Size
-from remuda.ports.job_views import CLAIMABLE_MAX, JobFilter
+from remuda.ports.job_views import CLAIMABLE_MAX, JobFilter, Queue
 from tests.support.jobs import Store, a_job, because, postgres_store
 
 if TYPE_CHECKING:
@@ -140,3 +140,28 @@ async def test_followers_of_the_audit_miss_none_of_what_many_write_at_once(
     async with database.connection() as connection:
         rows = await connection.fetch("SELECT number FROM decisions ORDER BY number")
     assert seen == [row["number"] for row in rows]
+
+
+async def test_each_queue_is_told_with_what_is_held_back(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(2), a_job(1), a_job(3, pool="mac"))
+    claim = (await store.take("a")).claim
+    later = store.clock.now() + timedelta(minutes=1)
+    await store.jobs.release(claim, because(hold_until=later))
+    assert await store.views.queues() == {
+        "linux": Queue(2, a_job(1).queued_at),
+        "mac": Queue(1, a_job(3).queued_at),
+    }
+    await store.take("b")
+    assert (await store.views.queues())["linux"].count == 1
+
+
+async def test_repositories_are_told_by_their_newest_job(store: Store) -> None:
+    await store.queue(
+        a_job(1, repository="old"), a_job(5, repository="b"), a_job(9, repository="a")
+    )
+    await store.queue(a_job(6, repository="c"), a_job(3, repository="c"))
+    await store.end(9)
+    since = a_job(5).queued_at
+    assert await store.views.recent_repositories(since=since, limit=9) == ("a", "c", "b")
+    assert await store.views.recent_repositories(since=since, limit=1) == ("a",)

@@ -16,7 +16,7 @@ from remuda.adapters.postgres.queries import query
 from remuda.dispatch.decide.fairness import AGEING
 from remuda.model.job import JobState
 from remuda.ports.dispatch import Signals
-from remuda.ports.job_views import CLAIMABLE_MAX, Turn, Waiting
+from remuda.ports.job_views import CLAIMABLE_MAX, Queue, Turn, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -122,6 +122,16 @@ class PostgresJobViews:
         async with self._database.connection() as c:
             rows = await c.fetch(query("claimable"), self._clock.now(), CLAIMABLE_MAX)
         return {row["pool"]: row["n"] for row in rows}
+
+    async def queues(self) -> Mapping[str, Queue]:
+        async with self._database.connection() as c:
+            rows = await c.fetch(query("queues"))
+        return {row["pool"]: Queue(row["n"], row["oldest"]) for row in rows}
+
+    async def recent_repositories(self, *, since: datetime, limit: int) -> tuple[str, ...]:
+        async with self._database.connection() as c:
+            rows = await c.fetch(query("recent_repositories"), since, limit)
+        return tuple(row["repository"] for row in rows)
 
     async def waiting(self, job_id: str) -> Waiting | None:
         async with self._database.transaction() as c:

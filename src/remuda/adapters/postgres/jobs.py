@@ -280,13 +280,17 @@ class PostgresJobs:
         async def stop(c: Pooled, steps: JobSteps) -> PodStopped:
             held = await steps.hold(end.pod)
             live, requeued = held.claim, ""
+            if live is not None and end.pod_uid not in {"", live.claim.pod_uid}:
+                live = None
+            if live is not None and end.missing_since not in {None, live.missing_since}:
+                return PodStopped()
             if live is not None:
                 await steps.end_claim(live.claim)
                 job = held.job(live.claim.job_id)
                 if job is not None and live.delivered_at is None:
                     requeued = job.spec.id if await steps.requeue(job, live.claim) else ""
             changed, session = await _end_session(c, end)
-            doubt = await c.fetch(query("jobs_on_pod"), end.pod)
+            doubt = await c.fetch(query("jobs_on_pod"), end.pod, end.pod_uid)
             if live is not None or changed:
                 about = _of_claim(live) if live else _of_session(session)
                 await steps.audit(end.by, "stopped", end.reason or "the Pod stopped", **about)
@@ -340,6 +344,8 @@ def _fence_of_delivery(held: Held, claim: Claim) -> Fence | None:
 def _fence_of_release(live: LiveClaim, claim: Claim, release: Release) -> Fence | None:
     if release.undelivered and live.executed_at is not None:
         return Fence.EXECUTING
+    if release.undelivered and release.runner_name not in {None, live.runner_name}:
+        return Fence.DELIVERED
     if not release.undelivered and live.claim.job_id != claim.job_id:
         return Fence.MOVED
     if release.missing_since is not None and release.missing_since != live.missing_since:
@@ -354,6 +360,8 @@ async def _release_unclaimed(
     job = held.job(claim.job_id)
     if job is None or job.claim is None or not _same(job.claim, claim):
         return Stale(Fence.GONE)
+    if release.undelivered and release.runner_name not in {None, job.runner_name}:
+        return Stale(Fence.DELIVERED)
     if not await steps.requeue(job, claim, release.hold_until):
         return Stale(Fence.OVER)
     if release.undelivered:
@@ -373,7 +381,7 @@ async def _as_before(c: Pooled, held: Held, runner_name: str) -> Running | Stale
 
 
 async def _end_session(c: Pooled, end: PodEnd) -> tuple[bool, Session | None]:
-    before = await c.fetchrow(query("lock_session_of_pod"), end.pod)
+    before = await c.fetchrow(query("lock_session_of_pod"), end.pod, end.pod_uid)
     if before is None:
         return False, None
     row = await c.fetchrow(

@@ -200,6 +200,8 @@ class MemoryJobs:
             return self._release_unclaimed(claim, release)
         if release.undelivered and live.executed_at is not None:
             return Stale(Fence.EXECUTING)
+        if release.undelivered and release.runner_name not in {None, live.runner_name}:
+            return Stale(Fence.DELIVERED)
         if not release.undelivered and live.claim.job_id != claim.job_id:
             return Stale(Fence.MOVED)
         if release.missing_since is not None and release.missing_since != live.missing_since:
@@ -216,6 +218,8 @@ class MemoryJobs:
         job = self._tables.jobs.get(claim.job_id)
         if job is None or job.claim is None or not _same(job.claim, claim):
             return Stale(Fence.GONE)
+        if release.undelivered and release.runner_name not in {None, job.runner_name}:
+            return Stale(Fence.DELIVERED)
         if not self._tables.requeue(job, claim, release.hold_until):
             return Stale(Fence.OVER)
         if release.undelivered:
@@ -283,6 +287,10 @@ class MemoryJobs:
         if not end.pod:
             return PodStopped()
         tables, live, requeued = self._tables, self._tables.claims.get(end.pod), ""
+        if live is not None and end.pod_uid not in {"", live.claim.pod_uid}:
+            live = None
+        if live is not None and end.missing_since not in {None, live.missing_since}:
+            return PodStopped()
         if live is not None:
             tables.end_claim(live.claim)
             job = tables.jobs.get(live.claim.job_id)
@@ -299,11 +307,15 @@ class MemoryJobs:
             session=session,
             released=live.claim if live else None,
             requeued=requeued,
-            in_doubt=self._running_on(end.pod),
+            in_doubt=self._running_on(end),
         )
 
     def _end_session(self, end: PodEnd) -> tuple[bool, Session | None]:
-        of_pod = [s for s in self._tables.sessions.values() if s.pod == end.pod]
+        of_pod = [
+            s
+            for s in self._tables.sessions.values()
+            if s.pod == end.pod and end.pod_uid in {"", s.pod_uid}
+        ]
         if not of_pod:
             return False, None
         still_open = [session for session in of_pod if session.ended_at is None]
@@ -318,11 +330,14 @@ class MemoryJobs:
         self._tables.sessions[session.pod_uid] = after
         return after != session, after
 
-    def _running_on(self, pod: str) -> tuple[Job, ...]:
+    def _running_on(self, end: PodEnd) -> tuple[Job, ...]:
         found = [
             job
             for job in self._tables.jobs.values()
-            if job.state is JobState.RUNNING and job.claim is not None and job.claim.pod == pod
+            if job.state is JobState.RUNNING
+            and job.claim is not None
+            and job.claim.pod == end.pod
+            and end.pod_uid in {"", job.claim.pod_uid}
         ]
         return tuple(sorted(found, key=lambda job: (job.spec.queued_at, job.spec.id)))
 

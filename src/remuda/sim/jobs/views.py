@@ -8,7 +8,7 @@ from remuda.dispatch.decide.fairness import AGEING
 from remuda.dispatch.decide.signals import can_start, p95_concurrent
 from remuda.model.job import JobState
 from remuda.ports.dispatch import Signals
-from remuda.ports.job_views import CLAIMABLE_MAX, Waiting
+from remuda.ports.job_views import CLAIMABLE_MAX, Queue, Waiting
 from remuda.sim.jobs.turns import may_go, turns
 
 if TYPE_CHECKING:
@@ -136,6 +136,21 @@ class MemoryJobViews:
             for pool in pools
         }
         return {pool: min(count, CLAIMABLE_MAX) for pool, count in counts.items() if count}
+
+    async def queues(self) -> Mapping[str, Queue]:
+        found: dict[str, Queue] = {}
+        for job in self._tables.waiting():
+            before = found.get(job.spec.pool, Queue(0, job.spec.queued_at))
+            found[job.spec.pool] = Queue(before.count + 1, before.oldest)
+        return dict(sorted(found.items()))
+
+    async def recent_repositories(self, *, since: datetime, limit: int) -> tuple[str, ...]:
+        newest: dict[str, datetime] = {}
+        for job in sorted(self._tables.jobs.values(), key=_place):
+            if job.spec.queued_at >= since:
+                newest[job.spec.repository] = job.spec.queued_at
+        in_order = sorted(newest, key=lambda name: (-newest[name].timestamp(), name))
+        return tuple(in_order[:limit])
 
     async def waiting(self, job_id: str) -> Waiting | None:
         tables, job = self._tables, self._tables.jobs.get(job_id)

@@ -76,6 +76,13 @@ WITH RECURSIVE heads AS (
 SELECT pool, least(count(*), $2) AS n FROM fitting
 WHERE line_vcpus <= vcpus AND line_memory_mib <= memory_mib GROUP BY pool ORDER BY pool;
 
+-- name: queues
+SELECT pool, count(*) AS n, min(queued_at) AS oldest FROM jobs WHERE state = 'queued' GROUP BY pool ORDER BY pool;
+
+-- name: recent_repositories
+SELECT repository FROM jobs WHERE queued_at >= $1
+GROUP BY repository ORDER BY max(queued_at) DESC, repository LIMIT $2;
+
 -- name: follow_decisions
 SELECT * FROM follow_decisions($1, $2);
 

@@ -85,7 +85,8 @@ WHERE pod_uid = (
 ) AND (executed_job_id IS NULL OR executed_job_id = $3);
 
 -- name: lock_session_of_pod
-SELECT * FROM sessions WHERE pod = $1 ORDER BY ended_at IS NULL DESC, started_at DESC, pod_uid LIMIT 1 FOR UPDATE;
+SELECT * FROM sessions WHERE pod = $1 AND ($2::text = '' OR pod_uid = $2)
+ORDER BY ended_at IS NULL DESC, started_at DESC, pod_uid LIMIT 1 FOR UPDATE;
 
 -- name: end_session
 UPDATE sessions SET ended_at = greatest(started_at, least(ended_at, $2)), exit_code = coalesce(exit_code, $3),
@@ -93,7 +94,7 @@ UPDATE sessions SET ended_at = greatest(started_at, least(ended_at, $2)), exit_c
 WHERE pod_uid = $1 RETURNING *;
 
 -- name: jobs_on_pod
-SELECT * FROM jobs WHERE pod = $1 AND state = 'running' ORDER BY queued_at, id;
+SELECT * FROM jobs WHERE pod = $1 AND ($2::text = '' OR pod_uid = $2) AND state = 'running' ORDER BY queued_at, id;
 
 -- name: pods_back
 UPDATE claims c SET pod_missing_since = NULL
