@@ -1,0 +1,112 @@
+"""
+Decide how far a local job is, how it ended, and whether its runner must stop. Pure.
+
+A script runs at most once. It runs only after its Pod was let begin, so a job that was not begun certainly never ran;
+one that began is never given to another Pod, whatever became of the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from remuda.ports.local_jobs import LocalEnd
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from remuda.model.job import LiveClaim, Session
+    from remuda.ports.local_jobs import LocalJob
+
+SUCCESS: Final = "success"
+FAILURE: Final = "failure"
+CANCELLED: Final = "cancelled"
+TIMED_OUT: Final = "timed_out"
+LOST: Final = "lost"
+"""It began, and nobody can say how it ended: its runner is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """It was not begun: it may be given to any Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A Pod that is there for all we know runs it."""
+
+
+Far = Waits | Runs | LocalEnd
+
+
+def how_far(job: LocalJob, claim: LiveClaim | None, session: Session | None, now: datetime) -> Far:
+    """Say how far a job is. ``claim`` and ``session`` are those of the Pod that began it, if it has any."""
+    if job.end is not None:
+        return job.end
+    if not job.begun_by:
+        if job.cancelled_at is None:
+            return Waits()
+        # Who was not let begin by now never will be, even with the script in its hands.
+        return LocalEnd(conclusion=CANCELLED, at=now, reason="cancelled before it began")
+    if session is not None and session.pod_uid == job.begun_by and session.ended_at is not None:
+        return _end_of_pod(job, session)
+    alive = any(uid == job.begun_by for uid in _uids(claim, session))
+    if alive:
+        return Runs()
+    return LocalEnd(conclusion=LOST, at=now, reason="nothing is known of its runner any more")
+
+
+def _uids(claim: LiveClaim | None, session: Session | None) -> tuple[str, ...]:
+    return (
+        *((claim.claim.pod_uid,) if claim is not None else ()),
+        *((session.pod_uid,) if session is not None else ()),
+    )
+
+
+def _end_of_pod(job: LocalJob, session: Session) -> LocalEnd:
+    """Read the end of a job off the end of its Pod: its own word did not come."""
+    assert session.ended_at is not None
+    code, at, reason = session.exit_code, session.ended_at, session.end_reason
+    if code is not None:
+        deadline = deadline_of(job, session.started_at)
+        return exit_of(job, code, reason, at=at, deadline=deadline)
+    conclusion = LOST if job.cancelled_at is None else CANCELLED
+    return LocalEnd(conclusion=conclusion, at=at, reason=reason or "its runner is gone")
+
+
+def exit_of(
+    job: LocalJob, code: int, reason: str, *, at: datetime, deadline: datetime | None
+) -> LocalEnd:
+    """Say how a job ended that exited so. Who exits with 0 has done its work, whoever wanted it to stop."""
+    conclusion = FAILURE
+    if code == 0:
+        conclusion = SUCCESS
+    elif job.cancelled_at is not None and job.cancelled_at <= at:
+        conclusion = CANCELLED
+    elif deadline is not None and deadline <= at:
+        conclusion = TIMED_OUT
+    return LocalEnd(conclusion=conclusion, at=at, exit_code=code, reason=reason)
+
+
+def deadline_of(job: LocalJob, claimed_at: datetime | None) -> datetime | None:
+    """Return when a job must be over: its time runs from the claim. None: it has not been claimed."""
+    begins = claimed_at or job.started_at
+    return None if begins is None else begins + timedelta(seconds=job.timeout_s)
+
+
+def stop_reason(job: LocalJob, deadline: datetime | None, now: datetime) -> str:
+    """Say why a runner must stop its job; empty if it may go on."""
+    if job.end is not None:
+        return f"the job is over: {job.end.conclusion}"
+    if job.cancelled_at is not None:
+        return "the job was cancelled"
+    if deadline is not None and deadline <= now:
+        return f"the job may run for {job.timeout_s} s, and that time is over"
+    return ""
+
+
+def within(moment: datetime | None, earliest: datetime | None, now: datetime) -> datetime:
+    """Return a time that a runner gave, bounded by what we know: its clock may be wrong, or its guest may lie."""
+    bounded = min(moment or now, now)
+    return bounded if earliest is None else max(bounded, earliest)
