@@ -42,6 +42,14 @@ class PollSettings:
 
     hold_max_s: float = 300.0
 
+    outage_failures: int = 4
+    """How many failures of a forge in a row make an outage: then it is asked by one attempt at a time, after pauses."""
+
+    outage_pause_s: float = 5.0
+    """How long a forge is left alone in an outage; doubled with each further failure, up to ``outage_pause_max_s``."""
+
+    outage_pause_max_s: float = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeSettings:
