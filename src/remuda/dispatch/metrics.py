@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from remuda.dispatch.announcements import OUTCOMES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -37,6 +39,12 @@ RECOVERIES: Final = (
     ),
     *("unused_registration",),
 )
+WEBHOOKS: Final = (
+    *("kept", "duplicate", "not_kept", "client_gone", "put_back", "given_up", "forge_refused"),
+    *("rejected_400", "rejected_401", "rejected_403", "rejected_408", "rejected_413"),
+    *OUTCOMES,
+)
+"""How a message can end; one that is none of ours adds the reason."""
 INVARIANTS: Final = ("S1", "S2", "S3", "S8", "V1", "V2", "V3", "V7")
 
 
@@ -83,7 +91,9 @@ class DispatchMetrics:
         )
         self._webhooks = self._counter("webhooks", "Messages of forges by outcome", "outcome")
         self.deliveries_waiting = self._gauge("deliveries_waiting", "Messages not worked off yet")
-        self._sql = self._counter("worker_failures", "Turns of a worker that failed", "worker")
+        self._worker_failures = self._counter(
+            "worker_failures", "Turns of a worker that failed", "worker"
+        )
         self._queued = self._gauge("jobs_queued", "Jobs that wait", "pool")
         self._oldest = self._gauge(
             "jobs_oldest_queued_age_seconds", "Age of the job that has waited for longest", "pool"
@@ -121,7 +131,7 @@ class DispatchMetrics:
         self._webhooks.labels(outcome).inc()
 
     def worker_failed(self, worker: str) -> None:
-        self._sql.labels(worker).inc()
+        self._worker_failures.labels(worker).inc()
 
     def queues(self, queued: Mapping[str, tuple[int, float]], pools: Iterable[str]) -> None:
         """Publish how many wait in each pool and for how long; a pool that is gone is dropped."""
@@ -144,6 +154,8 @@ class DispatchMetrics:
             self._mint.labels(outcome)
         for kind in RECOVERIES:
             self._recoveries.labels(kind)
+        for outcome in WEBHOOKS:
+            self._webhooks.labels(outcome)
         for invariant in INVARIANTS:
             self._violations.labels(invariant).set(0)
 
