@@ -147,7 +147,7 @@ class Release:
     and the Pod may ask again. Else the release rests on evidence about the handle's job, and holds for that job only.
     """
     runner_name: str | None = None
-    """With ``undelivered``: only if this is still the claim's runner (empty: none is minted); else ``delivered``."""
+    """Only if this is still the claim's runner (empty: none is minted yet); else ``delivered``."""
     hold_until: datetime | None = None
     missing_since: datetime | None = None
     """Release only if the Pod has been missing since exactly then."""

@@ -1,4 +1,4 @@
-"""Decide which claims and sessions have lost their Pod, or their job. Pure. What was not listed in full proves nothing."""
+"""Decide which claims and sessions have lost their Pod, or their job. Pure. Half a list proves nothing."""
 
 from __future__ import annotations
 

@@ -66,6 +66,9 @@ class Evidence(StrEnum):
 _STRENGTH: Final = {evidence: place for place, evidence in enumerate(Evidence)}
 
 
+_Key = tuple[str, "datetime | None", str, Evidence]
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """A job that the forge should be asked about. ``job`` is as it was seen before: its claim is the handle."""
@@ -74,9 +77,11 @@ class Doubt:
     evidence: Evidence
 
     @property
-    def key(self) -> tuple[str, datetime | None, Evidence]:
-        claim = self.job.claim
-        return (self.job.spec.id, claim.claimed_at if claim else None, self.evidence)
+    def key(self) -> _Key:
+        """What was handed over again, or anew, is another case."""
+        claim, job = self.job.claim, self.job
+        held_at = claim.claimed_at if claim else None
+        return (job.spec.id, held_at, job.runner_name, self.evidence)
 
 
 class PodState(StrEnum):
@@ -145,7 +150,7 @@ class Inquiries:
 
     def __init__(self, settings: RecoverySettings) -> None:
         self._settings = settings
-        self._asked: dict[tuple[str, datetime | None, Evidence], _Asked] = {}
+        self._asked: dict[_Key, _Asked] = {}
 
     def due(self, doubts: Iterable[Doubt], now: float, limit: int) -> tuple[Doubt, ...]:
         """Return about whom to ask now: the strongest evidence first, then who has waited for longest."""

@@ -1,4 +1,4 @@
-"""Decide what becomes of Pods that carry an owner while nothing stands behind it. Pure. No claim is no proof of idleness."""
+"""Decide what becomes of Pods with an owner that nothing stands behind. Pure. No claim is no proof of idleness."""
 
 from __future__ import annotations
 

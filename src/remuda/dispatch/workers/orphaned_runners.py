@@ -1,0 +1,114 @@
+"""
+Jobs that run here for all we know, but perhaps not at their forge: the runner died, or never registered.
+
+A healthy job costs a request now and then; one whose Pod ended, or that nobody was said to execute, is asked about
+until the forge has said what became of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from remuda.dispatch.decide.recovery import (
+    Doubt,
+    Evidence,
+    Inquiries,
+    PodState,
+    doubt_about,
+    hold_of,
+    soonest,
+)
+from remuda.dispatch.workers.inquiry import Inquiry
+from remuda.dispatch.workers.pods import state_now
+from remuda.dispatch.workers.turning import each
+from remuda.kube.runner_view import runner_of
+from remuda.model.job import JobState
+from remuda.model.runner import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from remuda.dispatch.workers.parts import RecoveryParts
+    from remuda.model.job import Job, LiveClaim
+
+NAME: Final = "orphaned-runners"
+_PAGE: Final = 500
+_SIBLINGS_MAX: Final = 5
+"""How many other jobs to ask about before a runner's claim is ended: it may be executing one of those."""
+
+
+class OrphanedRunners:
+    """Asks about running jobs: bounded in each turn, and ever more seldom about those that the forge says run."""
+
+    def __init__(self, parts: RecoveryParts) -> None:
+        self._parts, self._settings = parts, parts.settings.recovery
+        self._memory = Inquiries(self._settings)
+        self._inquiry = Inquiry(parts, self._memory, NAME)
+        self._reads_left = 0
+        self._unproven: tuple[Job, ...] = ()
+        self._asked: set[str] = set()
+
+    async def tick(self) -> float:
+        parts, now = self._parts, self._parts.clock.monotonic()
+        # Jobs before claims: the other way round, what was handed over in between would look like a job without a
+        # claim. A claim that ended in between has another handle than any that stands now, and harms nobody.
+        running = await self._running()
+        claims = {live.claim.pod: live for live in await parts.views.claims()} if running else {}
+        self._reads_left, self._asked = self._settings.actions_max, set()
+        doubts = [await self._doubt(job, claims) for job in running]
+        self._unproven = tuple(d.job for d in doubts if d.evidence is Evidence.UNPROVEN)
+        due = self._memory.due(doubts, now, self._settings.actions_max)
+        await each(parts, NAME, due, self._ask)
+        return soonest([self._memory.look_again(now)], at_most=self._settings.tick_s)
+
+    async def _running(self) -> tuple[Job, ...]:
+        """Read all pages: the place of a job in the queue says nothing about how it fares."""
+        found: list[Job] = []
+        after = None
+        while True:
+            page = await self._parts.views.jobs(states={JobState.RUNNING}, after=after, limit=_PAGE)
+            found += page
+            if len(page) < _PAGE:
+                return tuple(found)
+            after = (page[-1].spec.queued_at, page[-1].spec.id)
+
+    async def _doubt(self, job: Job, claims: Mapping[str, LiveClaim]) -> Doubt:
+        live = hold_of(job, claims)
+        pod = PodState.UNKNOWN if live is None else await self._pod(live)
+        return doubt_about(job, live, pod)
+
+    async def _pod(self, live: LiveClaim) -> PodState:
+        """Look at our own view first; what is not there, or ended, is asked of the server."""
+        view, claim = self._parts.view, live.claim
+        if not view.synced or not view.pods.all():
+            return PodState.UNKNOWN
+        pod = view.pod(claim.pod)
+        if pod is not None and pod.uid == claim.pod_uid:
+            return PodState.ENDED if runner_of(pod).phase is Phase.ENDED else PodState.ALIVE
+        if self._reads_left == 0:
+            return PodState.UNKNOWN
+        self._reads_left -= 1
+        return await state_now(self._parts, claim.pod, claim.pod_uid)
+
+    async def _ask(self, doubt: Doubt) -> None:
+        self._asked.add(doubt.job.spec.id)
+        lives = doubt.evidence is Evidence.UNPROVEN
+        await self._inquiry.about(doubt, self._ask_siblings if lives else None)
+
+    async def _ask_siblings(self, doubt: Doubt) -> None:
+        """
+        Look first whether the runner, which lives, executes another job, the message about which was lost.
+
+        If so, its claim moves to that job, and the release that comes after this finds nothing to release.
+        """
+        spec = doubt.job.spec
+        queued = await self._parts.views.jobs(states={JobState.QUEUED}, limit=_PAGE)
+        others = [
+            job
+            for job in (*queued, *self._unproven)
+            if (job.spec.tenant, job.spec.pool) == (spec.tenant, spec.pool)
+            and job.spec.id not in self._asked | {spec.id}
+        ]
+        for job in others[:_SIBLINGS_MAX]:
+            self._asked.add(job.spec.id)
+            await self._inquiry.about(Doubt(job, Evidence.WAITING))
