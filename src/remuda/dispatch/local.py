@@ -9,6 +9,7 @@ line holds a script or its environment.
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING, Final
 
 from remuda.dispatch.decide.local_jobs import Runs, Waits, deadline_of, how_far
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
 TENANT: Final = "local"
 ID_PREFIX: Final = "local-"
 BY: Final = "local forge"
+_ID: Final = re.compile(r"local-[a-z0-9]{1,60}")
 
 
 def is_local(job_id: str) -> bool:
     """Tell a job of the local forge by its id: those of other forges begin with a host and a slash."""
-    return job_id.startswith(ID_PREFIX) and "/" not in job_id
+    return _ID.fullmatch(job_id) is not None
 
 
 class LocalForge:

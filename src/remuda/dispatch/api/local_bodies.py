@@ -1,0 +1,211 @@
+"""What is said over HTTP about local jobs: bounded, and nothing that a database, a shell or a log chokes on."""
+
+import base64
+import binascii
+import re
+import shlex
+from datetime import datetime
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from remuda.dispatch.api.inputs import Moment, Text
+from remuda.dispatch.submissions import Submission, Submitted
+from remuda.dispatch.telemetry import Exit, LogPiece, Reply, Report
+from remuda.model.job import JobState
+
+SCRIPT_MAX_BYTES: Final = 256 * 1024
+ENV_MAX_BYTES: Final = 64 * 1024
+ENV_MAX: Final = 256
+TIMEOUT_MAX_S: Final = 86_400
+PIECE_MAX_BYTES: Final = 1024 * 1024
+"""The largest piece of a log at once. In base64 it is well below what a body may have."""
+_OFFSET_MAX: Final = 2**40
+_CODE_MAX: Final = 2**31 - 1
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def _storable(text: str) -> str:
+    """Refuse what PostgreSQL, a file or an environment cannot hold."""
+    if "\x00" in text:
+        raise ValueError("it holds a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it is not valid Unicode") from None
+    return text
+
+
+def _shown(text: str) -> str:
+    """Return a reason on one line, without what a terminal or a database would choke on."""
+    return "".join(c if c.isprintable() else " " for c in text)[:300].strip()
+
+
+_Storable = Annotated[str, AfterValidator(_storable)]
+
+
+class NewJob(BaseModel):
+    """A script to run once, on a fresh runner."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pool: Text | None = Field(None, description="Where to run it. Either this or `labels`")
+    labels: list[Text] | None = Field(
+        None, min_length=1, max_length=20, description="Labels that the pool must have"
+    )
+    script: Annotated[_Storable, Field(min_length=1)] | None = Field(
+        None,
+        repr=False,
+        description="What to run: with its own `#!` line, or by `sh`. Either this or `command`. It is kept in the"
+        " database until the job is over: no place for secrets",
+    )
+    command: list[_Storable] | None = Field(
+        None,
+        repr=False,
+        min_length=1,
+        max_length=1000,
+        description="A program and its arguments, run as they are",
+    )
+    env: dict[str, _Storable] = Field(
+        default_factory=dict,
+        repr=False,
+        max_length=ENV_MAX,
+        description="Variables of its environment. Kept like the script: no place for secrets",
+    )
+    timeout_s: int = Field(
+        3600, ge=1, le=TIMEOUT_MAX_S, description="How long it may take, from its hand-over on"
+    )
+    name: Annotated[str, Field(max_length=100)] = Field("", description="What to call it")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.pool is None) == (self.labels is None):
+            raise ValueError("say where to run it: either pool or labels")
+        if (self.script is None) == (self.command is None):
+            raise ValueError("say what to run: either script or command")
+        if not (self.name.isprintable() or self.name == ""):
+            raise ValueError("name: it holds characters that cannot be shown")
+        for name in self.env:
+            if _VARIABLE.fullmatch(name) is None:
+                raise ValueError("env: a variable's name is not letters, digits and underscores")
+        if sum(len(f"{key}{value}".encode()) for key, value in self.env.items()) > ENV_MAX_BYTES:
+            raise ValueError(f"env: it has more than {ENV_MAX_BYTES} bytes in all")
+        if len(self._script().encode()) > SCRIPT_MAX_BYTES:
+            raise ValueError(f"the script has more than {SCRIPT_MAX_BYTES} bytes")
+        return self
+
+    def _script(self) -> str:
+        if self.script is not None:
+            return self.script
+        assert self.command is not None
+        return f"exec {shlex.join(self.command)}\n"
+
+    def submission(self) -> Submission:
+        return Submission(
+            pool=self.pool or "",
+            labels=tuple(self.labels or ()),
+            script=self._script(),
+            env=self.env,
+            timeout_s=self.timeout_s,
+            name=self.name,
+        )
+
+
+class SubmittedBody(BaseModel):
+    """A job that was taken."""
+
+    job_id: str = Field(
+        description="What to ask for it by", examples=["local-4b9c2f7wz8xk5d6qm2tv"]
+    )
+    pool: str
+    state: JobState
+    conclusion: str = Field(description="How it ended; empty while it has not")
+    submitted_at: datetime
+
+    @classmethod
+    def of(cls, submitted: Submitted) -> Self:
+        return cls(
+            job_id=submitted.job_id,
+            pool=submitted.pool,
+            state=submitted.state,
+            conclusion=submitted.conclusion,
+            submitted_at=submitted.submitted_at,
+        )
+
+
+class CancelledBody(BaseModel):
+    """What a cancellation did."""
+
+    job_id: str
+    outcome: str = Field(
+        description="`cancelled`: it is over, nobody had begun it. `stopping`: its runner is told to stop, and the job"
+        " is over when that has done so. `over`: it was over before",
+        examples=["stopping"],
+    )
+
+
+def _decoded(text: str) -> str:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("it is not base64") from None
+    if len(data) > PIECE_MAX_BYTES:
+        raise ValueError(f"a piece of a log has at most {PIECE_MAX_BYTES} bytes")
+    return text
+
+
+class LogBody(BaseModel):
+    """Some of what a job printed."""
+
+    offset: int = Field(ge=0, le=_OFFSET_MAX, description="Where it begins in all of the output")
+    data: Annotated[str, AfterValidator(_decoded)] = Field(description="The output, in base64")
+
+
+class ExitBody(BaseModel):
+    """How a job's script ended."""
+
+    code: int = Field(ge=-_CODE_MAX, le=_CODE_MAX)
+    reason: str = Field("", max_length=2000)
+    finished_at: Moment | None = None
+
+
+class TelemetryBody(BaseModel):
+    """What a runner says of itself and its job. What a newer runner says more is passed over."""
+
+    started_at: Moment | None = Field(
+        None,
+        description="It asks to begin its job, and must not before the answer is there. An answer with `stop` means no",
+    )
+    log: LogBody | None = None
+    exit: ExitBody | None = None
+    vitals: dict[str, Any] = Field(
+        default_factory=dict, max_length=64, description="Taken and not kept, so far"
+    )
+
+    def report(self) -> Report:
+        log = exit_ = None
+        if self.log is not None:
+            log = LogPiece(self.log.offset, base64.b64decode(self.log.data))
+        if self.exit is not None:
+            exit_ = Exit(
+                code=self.exit.code,
+                reason=_shown(self.exit.reason),
+                finished_at=self.exit.finished_at,
+            )
+        return Report(started_at=self.started_at, log=log, exit=exit_)
+
+
+class ReplyBody(BaseModel):
+    """What a runner must know."""
+
+    stop: str | None = Field(None, description="Why its job must stop, or must not begin")
+    log_offset: int | None = Field(
+        None, description="Output is missing: neither `log` nor `exit` was taken. Send it from here"
+    )
+
+    @classmethod
+    def of(cls, reply: Reply) -> Self | None:
+        """Return None if there is nothing to say."""
+        if not reply.stop and reply.log_offset is None:
+            return None
+        return cls(stop=reply.stop or None, log_offset=reply.log_offset)
