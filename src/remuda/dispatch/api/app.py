@@ -28,6 +28,7 @@ from remuda.dispatch.api.problems import (
     documented,
     handle_problems,
 )
+from remuda.dispatch.api.ready import Ready
 from remuda.ports.clock import Clock
 
 _TITLE: Final = "Remuda dispatch"
@@ -46,14 +47,6 @@ TAGS: Final = (
     {"name": "process", "description": "How this server does. Open to everybody who can reach it."},
 )
 _SERVED_TEXT = {"text/plain": {"schema": {"type": "string"}}}
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Whether this process can serve now, and a word for it."""
-
-    ok: bool
-    says: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
