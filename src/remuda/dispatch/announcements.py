@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import structlog
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remuda.dispatch.decide.labels import Chosen
     from remuda.dispatch.metrics import DispatchMetrics
     from remuda.dispatch.settings import DispatchSettings
-    from remuda.dispatch.view import DispatchView
+    from remuda.kube.runner_pool import RunnerPool
     from remuda.model.job import Job, Os
     from remuda.ports.clock import Clock
     from remuda.ports.forge import Announcement, Announcer
@@ -50,13 +50,21 @@ OUTCOMES: Final = (
 _Run = tuple[str, str, int]
 
 
+class SeenPools(Protocol):
+    """The part of ``DispatchView`` that news need."""
+
+    async def wait_synced(self) -> None: ...
+
+    def pools(self) -> tuple[RunnerPool, ...]: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Announcements:
     """Applies news. Errors are a DatabaseError or a ForgeError: then try the same news again, later."""
 
     store: JobStore
     views: JobViews
-    view: DispatchView
+    view: SeenPools
     announcer: Announcer
     registrations: Registrations
     settings: DispatchSettings

@@ -228,7 +228,7 @@ class IntakeWorkers:
         except (
             Exception
         ) as error:  # the loop's edge: one message that breaks us must not stop the others
-            log.exception("message broke its worker", guid=delivery.guid, event=delivery.event)
+            log.exception("message broke its worker", guid=delivery.guid, kind=delivery.event)
             await self._put_back(delivery, error)
         else:
             await self._finish(delivery, outcome)
