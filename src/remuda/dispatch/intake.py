@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from remuda.control.backoff import Backoff, spread
+from remuda.control.backoff import Backoff
 from remuda.model.errors import RemudaError
 from remuda.ports.database import DatabaseError, DatabaseTimeout
 from remuda.ports.forge import ForgeRefused, ForgeThrottled, Ignored, Rejected
@@ -171,7 +171,6 @@ class IntakeWorkers:
         """Work until cancelled. What is under way then is handed back, for another replica to take at once."""
         await self.announcements.view.wait_synced()  # else each attempt would only wait for that
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tidy(), name="intake: tidy")
             await self._feed(group)
 
     async def _feed(self, group: asyncio.TaskGroup) -> None:
@@ -185,7 +184,7 @@ class IntakeWorkers:
                 failures = 0
             except DatabaseError as error:
                 failures += 1
-                self._failed("intake", error)
+                self._failed(error)
                 wait_s = backoff.wait_s(failures, self.ids.fraction())
             await self._wait(wait_s, even_if_news=failures > 0)
 
@@ -211,7 +210,7 @@ class IntakeWorkers:
             except (
                 DatabaseError
             ) as error:  # what became of it is unknown: after its lease somebody looks again
-                self._failed("intake", error)
+                self._failed(error)
             except asyncio.CancelledError:
                 await self._hand_back(delivery)
                 raise
@@ -276,18 +275,6 @@ class IntakeWorkers:
             async with asyncio.timeout(_HAND_BACK_S):
                 await self.deliveries.put_back(delivery.guid, retry_at=self.clock.now())
 
-    # --- Old ones ----------------------------------------------------------------------------------------------------
-
-    async def _tidy(self) -> None:
-        while True:
-            try:
-                self.metrics.deliveries_waiting.set(await self.deliveries.backlog())
-                before = self.clock.now() - self.settings.remembered
-                await self.deliveries.forget(processed_before=before)
-            except DatabaseError as error:
-                self._failed("intake_tidy", error)
-            await self.clock.sleep(spread(self.settings.tidy_s, self.ids.fraction()))
-
-    def _failed(self, worker: str, error: Exception) -> None:
-        self.metrics.worker_failed(worker)
-        log.warning("worker failed", worker=worker, error=str(error))
+    def _failed(self, error: Exception) -> None:
+        self.metrics.worker_failed("intake")
+        log.warning("worker failed", worker="intake", error=str(error))

@@ -94,9 +94,6 @@ class IntakeSettings:
     remembered: timedelta = timedelta(days=4)
     """How long a GUID is known: longer than GitHub can deliver it again (three days)."""
 
-    tidy_s: float = 60.0
-    """How often to count what waits and to forget what was worked off long ago."""
-
     place_age_max: timedelta = timedelta(hours=24)
     """
     How old a new job's place in the queue may be. A job that waited for a person's approval for days has needed a

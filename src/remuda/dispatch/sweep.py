@@ -17,7 +17,6 @@ import structlog
 from remuda.control.backoff import Backoff, spread
 from remuda.dispatch.announcements import ENQUEUED
 from remuda.model.errors import RemudaError
-from remuda.ports.job_views import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,8 +34,6 @@ log = structlog.get_logger(__name__)
 
 SWEEP: Final = "sweep"
 REDELIVERY: Final = "redelivery"
-_PAGE: Final = 200
-_PAGES_MAX: Final = 10
 _GAP_S: Final = 1.0
 """The least time between the end of a turn and the next, however long it took."""
 
@@ -65,8 +62,11 @@ class Sweeps:
 
     async def sweep(self) -> int:
         """Look for queued jobs once; return how many were new to us."""
-        first = await self._active_repositories()
-        swept = await self.announcer.sweep(first, at_most=self.settings.sweep_repositories_max)
+        how = self.settings
+        active = await self.views.recent_repositories(
+            since=self.clock.now() - how.active_for, limit=how.sweep_repositories_max
+        )
+        swept = await self.announcer.sweep(active, at_most=how.sweep_repositories_max)
         found = await self._apply_all(swept.found)
         if swept.left_out:
             log.info("sweep left repositories out", left_out=swept.left_out)
@@ -79,20 +79,6 @@ class Sweeps:
         count = await self.announcer.redeliver(within=self.settings.redeliver_within)
         self.metrics.recovered("redelivered", count)
         return count
-
-    async def _active_repositories(self) -> tuple[str, ...]:
-        """Return the repositories that had a job lately, the most recent first."""
-        since = self.clock.now() - self.settings.active_for
-        found: dict[str, None] = {}
-        before = None
-        for _ in range(_PAGES_MAX):
-            page = await self.views.newest(JobFilter(), before=before, limit=_PAGE)
-            found |= {job.spec.repository: None for job in page if job.spec.queued_at >= since}
-            enough = len(found) >= self.settings.sweep_repositories_max
-            if enough or len(page) < _PAGE or page[-1].spec.queued_at < since:
-                break
-            before = (page[-1].spec.queued_at, page[-1].spec.id)
-        return tuple(found)[: self.settings.sweep_repositories_max]
 
     async def _apply_all(self, found: tuple[Announcement, ...]) -> int:
         """Apply what was found, some at a time: each may need an answer of the forge."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -355,21 +354,3 @@ async def test_two_replicas_work_each_message_once(room: Mailroom) -> None:
     assert len(await room.jobs()) == 60
     assert room.counted("webhooks_total", outcome="enqueued") == 60
     assert room.counted("webhooks_total", outcome="known") == 0
-
-
-@story()
-async def test_guids_are_forgotten_in_time_and_what_waits_is_counted(room: Mailroom) -> None:
-    how = replace(room.settings.intake, remembered=timedelta(hours=2))
-    await room.post("g1", news())
-    async with running(room.new_workers(how).run()):
-        await room.clock.sleep(3600)
-        assert not await room.post("g1", news())
-        await room.clock.sleep(2 * 3600)
-        assert await room.post("g1", news())
-    for number in range(3):
-        await room.post(f"h{number}", news(number=number))
-    taken = await room.inbox.take(limit=9, lease=timedelta(days=1))
-    assert len(taken) == 3  # g1 and h1 are about the same job
-    async with running(room.new_workers().run()):
-        await room.clock.sleep(1)
-        assert room.counted("deliveries_waiting") == 4
