@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remuda.adapters.kube_client import ClientSettings, KubeClient
@@ -69,6 +69,8 @@ class Actor:
     restart_after_s: float = RESTART_S
     resuming: asyncio.TimerHandle | None = None
     """What ends its pause."""
+    killed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its present life is killed: whatever its last moments would still try, the next one begins."""
 
 
 class World:
@@ -139,6 +141,7 @@ class World:
         actor.process.link.sever()
         self._release(actor)  # a process that is killed while it is paused does not wake, it dies
         actor.task.cancel()
+        actor.killed.set()
 
     def stop(self, name: str, *, restart_after_s: float = RESTART_S) -> None:
         """Tell a process to end, as SIGTERM would: it may still say goodbye. What it has sent is carried out."""
@@ -246,9 +249,17 @@ class World:
             actor.task = self.group.create_task(
                 self._live(actor, process), name=actor.name, context=context
             )
-            await asyncio.wait({actor.task})
+            await self._wait_for_end(actor)
             actor.process = None
             await asyncio.sleep(actor.restart_after_s)
+
+    async def _wait_for_end(self, actor: Actor) -> None:
+        """Wait until a life is over. One that is killed is over at once, even if its code would not have it so."""
+        assert actor.task is not None
+        actor.killed.clear()
+        killed = self.group.create_task(actor.killed.wait(), name=f"death of {actor.name}")
+        await asyncio.wait({actor.task, killed}, return_when=asyncio.FIRST_COMPLETED)
+        killed.cancel()
 
     async def _live(self, actor: Actor, process: Process) -> None:
         """Run one life to its end. How it ends is the world's to judge, so nothing is raised from here."""
