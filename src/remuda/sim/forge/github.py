@@ -192,6 +192,8 @@ class FakeGithub:
         found = self.jobs.get(job.id)
         if found is None:
             return ForgeJob(state=ForgeState.GONE)
+        if self._lags(found):
+            return ForgeJob(state=ForgeState.QUEUED)
         return ForgeJob(
             state=found.state,
             conclusion=found.conclusion,
@@ -199,6 +201,11 @@ class FakeGithub:
             started_at=found.started_at,
             ended_at=found.ended_at,
         )
+
+    def _lags(self, job: HubJob) -> bool:
+        if job.started_at is None or job.state is not ForgeState.IN_PROGRESS:
+            return False
+        return (self._clock.now() - job.started_at).total_seconds() < self.faults.lag_s
 
     async def remove(self, registration: Registration) -> Removal:
         self._be_up("remove a runner")

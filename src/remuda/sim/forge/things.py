@@ -112,6 +112,8 @@ class HubFaults:
     """The chance that a runner is registered, but the answer says that it failed."""
     never_registers: float = 0.0
     """The chance that a runner that was minted never comes online."""
+    lag_s: float = 0.0
+    """For how long after a job began the forge still says that it is queued, when it is asked."""
     refuses: dict[str, Scope] = field(default_factory=dict)
     """By organisation: whom it says no to."""
 
