@@ -1,7 +1,11 @@
 -- The inbox of the forge's messages.
 
--- name: record_delivery
-INSERT INTO deliveries (guid, event, subject, body, received_at) VALUES ($1, $2, $3, $4, $5)
+-- name: record_deliveries
+-- In the order given: that of messages about one job is kept by their numbers.
+INSERT INTO deliveries (guid, event, subject, body, received_at)
+SELECT m.guid, m.event, m.subject, m.body, $5
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) WITH ORDINALITY AS m (guid, event, subject, body, place)
+ORDER BY m.place
 ON CONFLICT DO NOTHING RETURNING guid;
 
 -- name: take_deliveries
@@ -26,4 +30,5 @@ UPDATE deliveries SET not_before = $2 WHERE guid = $1 AND processed_at IS NULL R
 SELECT count(*) FROM deliveries WHERE processed_at IS NULL;
 
 -- name: forget_deliveries
-DELETE FROM deliveries WHERE processed_at < $1;
+-- Some at a time: after a long rest there may be more than one statement has time for.
+DELETE FROM deliveries WHERE guid IN (SELECT guid FROM deliveries WHERE processed_at < $1 LIMIT $2);
