@@ -39,6 +39,9 @@ COMMANDS = {
         "standalone",
     ),
     "controller": _Command("remuda.cli.controller", "controller", "Run the RunnerPool operator."),
+    "poller": _Command(
+        "remuda.cli.poller", "poller", "Wait for a runner's one job, inside its Pod."
+    ),
     "server": _Command("remuda.cli.server", "server", "Dispatch: for now, its database.", "server"),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
 }

@@ -1,0 +1,283 @@
+"""
+Dispatch as a runner's own side asks it: an agent for its VM, the poller for its Pod.
+
+It asks for a job and says how the job goes. A job config is a secret: no error, no log line and no ``repr`` shows it.
+Nothing is tried again here; how long to wait after which answer is said by ``Pace``.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from remuda.adapters.dispatch_wire import (
+    LOOK,
+    REASON_MAX_CHARS,
+    Answer,
+    Call,
+    DispatchWire,
+    WireSettings,
+    part,
+    refusal,
+)
+from remuda.control.backoff import Backoff, spread
+from remuda.ports.dispatch import DispatchError
+
+if TYPE_CHECKING:
+    from remuda.ports.clock import Clock
+    from remuda.ports.ids import Ids
+
+_JOB_MAX_BYTES = 4 * 1024 * 1024
+"""More than the largest script has, with each of its characters escaped."""
+_RETRY_MAX_S = 60.0
+_POLL = "No job could be asked for"
+_OLD = "Check that agents, pollers and dispatch are of one version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollSettings(WireSettings):
+    """How a runner asks."""
+
+    wait_s: float = 25.0
+    """How long dispatch may hold a poll open."""
+
+    answer_s: float = 30.0
+    """How much longer an answer may take: a hand-over that begins at the last moment has its own time."""
+
+    report_timeout_s: float = 10.0
+
+
+class JobKind(StrEnum):
+    """What a job needs to run."""
+
+    GITHUB = "github"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedJob:
+    """200: the job is ours, and nobody else's."""
+
+    job_id: str
+    kind: JobKind
+    runner_name: str
+    document: bytes = field(repr=False)
+    """What goes into the mailbox as ``job.json``. A secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoJobYet:
+    """204: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoHome:
+    """410: end, and be replaced."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBefore:
+    """409: this Pod was given its one job, and that counts as running."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotYou:
+    """401 or 403: dispatch does not take us for a runner."""
+
+    status: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskLater:
+    """429 or 503."""
+
+    retry_after_s: float | None
+    why: str
+
+
+PollAnswer = HandedJob | NoJobYet | GoHome | HandedBefore | NotYou | AskLater
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What to tell dispatch about a job."""
+
+    started_at: datetime | None = None
+    """Asks to begin a local job. It must not be put into the mailbox before the reply is there and says no ``stop``."""
+    log_offset: int = 0
+    log: bytes = field(default=b"", repr=False)
+    exit_code: int | None = None
+    exit_reason: str = ""
+    finished_at: datetime | None = None
+
+    def body(self) -> bytes:
+        said: dict[str, Any] = {}
+        if self.started_at is not None:
+            said["started_at"] = self.started_at
+        if self.log:
+            data = base64.b64encode(self.log).decode()
+            said["log"] = {"offset": self.log_offset, "data": data}
+        if self.exit_code is not None:
+            reason = self.exit_reason[:REASON_MAX_CHARS]
+            said["exit"] = {"code": self.exit_code, "reason": reason}
+            if self.finished_at is not None:
+                said["exit"]["finished_at"] = self.finished_at
+        return msgspec.json.encode(said)
+
+
+class ReportReply(msgspec.Struct, frozen=True):
+    """What dispatch answers to a report."""
+
+    stop: Annotated[str, Meta(max_length=2000)] = ""
+    """Why the job must stop, or must not begin."""
+    log_offset: Annotated[int, Meta(ge=0)] | None = None
+    """Output is missing: neither log nor exit was taken. Send them from here."""
+
+
+class _JobBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The job as it goes into the mailbox: what is not known here is left out."""
+
+    job_id: Annotated[str, Meta(min_length=1, max_length=300)]
+    kind: JobKind
+    runner_name: Annotated[str, Meta(max_length=300)] = ""
+    owner: Annotated[str, Meta(max_length=300)] = ""
+    encoded_jit_config: str = ""
+    script: str = ""
+    env: dict[str, str] = {}
+    deadline: datetime | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        github = self.kind is JobKind.GITHUB
+        return bool(self.encoded_jit_config) is github and bool(self.script) is not github
+
+
+class PollClient:
+    """One dispatch server, for one runner or many: each call reads its token afresh."""
+
+    def __init__(self, settings: PollSettings) -> None:
+        self._settings = settings
+        self._wire = DispatchWire(settings)
+
+    async def poll(self) -> PollAnswer:
+        """Ask for a job. Raises DispatchError if nothing that makes sense is answered."""
+        settings = self._settings
+        call = Call(
+            what=_POLL,
+            method="POST",
+            path="/api/v1/dispatch",
+            timeout_s=settings.wait_s + settings.answer_s,
+            headers={"Prefer": f"wait={settings.wait_s:g}"},
+            answer_max_bytes=_JOB_MAX_BYTES,
+        )
+        return self._read(call, await self._wire.exchange(call))
+
+    async def report(self, pod: str, report: JobReport) -> ReportReply | NotYou:
+        """Say how the job of a Pod goes."""
+        what = f"Nothing could be told about the job of {pod}"
+        call = Call(
+            what=what,
+            method="POST",
+            path=f"/api/v1/runners/{part(what, pod)}/telemetry",
+            timeout_s=self._settings.report_timeout_s,
+            body=report.body(),
+        )
+        answer = await self._wire.exchange(call)
+        match answer.status:
+            case 204:
+                return ReportReply()
+            case 200:
+                return _reply(what, answer.body)
+            case 401 | 403:
+                return NotYou(answer.status, answer.said)
+            case _:
+                raise refusal(call, self._wire.base, answer)
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    def _read(self, call: Call, answer: Answer) -> PollAnswer:
+        match answer.status:
+            case 200:
+                return _job(answer.body)
+            case 204:
+                return NoJobYet()
+            case 409:
+                return HandedBefore(answer.said)
+            case 410:
+                return GoHome(answer.said)
+            case 401 | 403:
+                return NotYou(answer.status, answer.said)
+            case 429 | 503:
+                return AskLater(_seconds(answer.retry_after), answer.said)
+            case _:
+                raise refusal(call, self._wire.base, answer)
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long to wait before the next poll, so that neither a fault of dispatch nor one of ours becomes a storm."""
+
+    clock: Clock
+    ids: Ids
+    backoff: Backoff = field(default_factory=Backoff)
+    at_least_s: float = 1.0
+    """How far apart polls are that are answered at once: a poll is held open if there is nothing."""
+    _failures: int = 0
+
+    async def after_failure(self, retry_after_s: float | None = None) -> float:
+        """Wait: longer with each failure in a row, and at least as long as we were told to. Returns how long."""
+        self._failures += 1
+        wait_s = self.backoff.wait_s(self._failures, self.ids.fraction())
+        if retry_after_s is not None:
+            wait_s = max(wait_s, spread(retry_after_s, self.ids.fraction()))
+        await self.clock.sleep(wait_s)
+        return wait_s
+
+    async def after_nothing(self, asked_at: float) -> None:
+        """Wait for what is left of the least distance; nothing, after a poll that was held open."""
+        self._failures = 0
+        left_s = asked_at + self.at_least_s - self.clock.monotonic()
+        if left_s > 0:
+            await self.clock.sleep(spread(left_s, self.ids.fraction()))
+
+
+def _job(body: bytes) -> HandedJob:
+    try:
+        job = msgspec.json.decode(body, type=_JobBody)
+    except (msgspec.MsgspecError, ValueError):
+        # The decoder's own words may repeat a part of what it read.
+        raise DispatchError(_POLL, why="the answer is no job that makes sense", fix=_OLD) from None
+    if not job.is_whole:
+        why = f"the job {job.job_id!r} came without what makes it run"
+        raise DispatchError(_POLL, why=why, fix=_OLD)
+    document = msgspec.json.encode(job)
+    return HandedJob(
+        job_id=job.job_id, kind=job.kind, runner_name=job.runner_name, document=document
+    )
+
+
+def _reply(what: str, body: bytes) -> ReportReply:
+    try:
+        return msgspec.json.decode(body, type=ReportReply)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DispatchError(what, why=f"the answer makes no sense ({error})", fix=LOOK) from None
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Read Retry-After, bounded: a server's mistake must not put a runner to sleep for a day."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), _RETRY_MAX_S)
+    return None
