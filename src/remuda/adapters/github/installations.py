@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.adapters.github.client import decoded
 from remuda.adapters.github.models import Installed
 from remuda.adapters.github.wire import Ask
-from remuda.ports.forge import ForgeRefused, ForgeUnavailable, Scope
+from remuda.ports.forge import ForgeError, ForgeRefused, ForgeUnavailable, Scope
 
 if TYPE_CHECKING:
     from remuda.adapters.github.client import GithubClient
@@ -54,6 +54,7 @@ class Installations:
         self._client = client
         self._listed: _Listed | None = None
         self._listing = asyncio.Lock()
+        self._tried_at = float("-inf")
 
     async def of_tenant(self, what: str, tenant: str) -> Installation:
         """Return a tenant's installation, or raise ForgeRefused: nobody can act for it."""
@@ -90,10 +91,17 @@ class Installations:
         return tuple(i for n in served if not (i := listed.by_number[n]).suspended)
 
     async def _fresh(self) -> _Listed:
-        listed = self._listed
-        if listed is not None and self._age(listed) < self._client.settings.installations_s:
+        """Return the list. An old one is better than none: GitHub's failing to list must not stop a mint."""
+        listed, settings = self._listed, self._client.settings
+        if listed is None:
+            return await self._read(None)
+        tried_s = self._client.clock.monotonic() - self._tried_at
+        if self._age(listed) < settings.installations_s or tried_s < settings.installations_miss_s:
             return listed
-        return await self._read(listed)
+        try:
+            return await self._read(listed)
+        except ForgeError:
+            return listed
 
     async def _again(self, seen: _Listed, *, give_up: bool) -> _Listed:
         """Read the list again, unless that was done a moment ago."""
@@ -116,7 +124,7 @@ class Installations:
         async with self._client.deadline(_WHAT), self._listing:
             if self._listed is not None and self._listed is not seen:
                 return self._listed
-            began = self._client.clock.monotonic()
+            self._tried_at = began = self._client.clock.monotonic()
             self._listed = self._sorted(await self._pages(), began)
             return self._listed
 
