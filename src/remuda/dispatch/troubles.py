@@ -58,7 +58,7 @@ class Troubles:
         return True
 
     def end(self, thing: str) -> None:
-        """The try came to nothing that says anything about the thing."""
+        """End a try that says nothing about the thing."""
         if (circuit := self._circuits.get(thing)) is not None:
             circuit.probing = False
 
