@@ -33,7 +33,10 @@ class GuestRun(Job):
     config: str
     vm: str
     pod: str
+    job_id: str
+    """What its claim was for; the forge may give it another."""
     forge: FakeGithub
+    guests: Guests
     register_s: float = REGISTER_S
     hub_job: HubJob | None = None
     over_at: float | None = None
@@ -51,6 +54,7 @@ class GuestRun(Job):
 
     def begin(self, now: float) -> None:
         self.started_at = now
+        self.guests.began(self)
         _later(self.register_s, self._connect)
         _later(IDLE_S, self._watch)
 
@@ -95,6 +99,30 @@ class GuestRun(Job):
     def _end(self, why: str) -> None:
         if self.over_at is None and self.killed_at is None:
             self.over_at, self.why_over = asyncio.get_running_loop().time(), why
+
+
+class Guests:
+    """Every job config that reached a VM, in the order in which it did. The truth of a run; checkers read it."""
+
+    def __init__(self) -> None:
+        self.runs: list[GuestRun] = []
+        self.of_vm: dict[str, list[GuestRun]] = {}
+        """By the UID of the VM's Pod."""
+        self.on_begin: Callable[[GuestRun], None] = lambda _run: None
+
+    def began(self, run: GuestRun) -> None:
+        self.runs.append(run)
+        self.of_vm.setdefault(run.vm, []).append(run)
+        self.on_begin(run)
+
+    def working(self) -> list[GuestRun]:
+        """Return those in which a job of the forge runs now."""
+        return [run for run in self.runs if run.is_working]
+
+    def alive(self, vm: str) -> GuestRun | None:
+        """Return what runs in a VM, whether the forge gave it a job or not."""
+        runs = self.of_vm.get(vm, [])
+        return next((r for r in runs if r.killed_at is None and r.over_at is None), None)
 
 
 def _later(seconds: float, call: Callable[[], None]) -> None:

@@ -12,7 +12,9 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from remuda.dispatch.answers import AlreadyDelivered, ComeBack, Handed, Leave, NothingYet, Refused
+from remuda.dispatch.hub import Gone
 from remuda.dispatch.who import RunnerIdentity
+from remuda.model.errors import RemudaError
 from remuda.ports.dispatch import DispatchError
 from remuda.sim.dispatch.guests import GuestRun
 from remuda.sim.fleet.desk import Deliver, Exit
@@ -21,12 +23,13 @@ from remuda.sim.plan import Call
 from remuda.sim.port import PortFaults, faulty_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
     from remuda.dispatch.answers import Answer
     from remuda.kube.core import Pod
     from remuda.ports.deliveries import Delivery
     from remuda.ports.dispatch import Signals, Stopped
+    from remuda.sim.dispatch.guests import Guests
     from remuda.sim.fleet.desk import Told
     from remuda.sim.forge.github import FakeGithub
     from remuda.sim.ids import SeededIds
@@ -47,6 +50,10 @@ class Serves(Protocol):
 
     async def poll(self, who: RunnerIdentity, *, wait_s: float, gone: asyncio.Event) -> Answer: ...
 
+    async def answered(self, handed: Handed) -> None:
+        """Take in that the answer to a poll has left."""
+        ...
+
     async def signals(self, pool: str) -> Signals: ...
 
     async def stopped(self, pod: str, report: Stopped) -> None: ...
@@ -60,6 +67,7 @@ class Served:
     def __init__(self, process: Process, serves: Serves, group: asyncio.TaskGroup) -> None:
         self._process, self.serves, self._group = process, serves, group
         self._context: Context = copy_context()
+        self._asking: set[asyncio.Task[Any]] = set()
 
     @property
     def is_dead(self) -> bool:
@@ -70,11 +78,36 @@ class Served:
         if self.is_dead:
             work.close()
             raise unreached("the connection was refused")
-        task = self._group.create_task(work, name=what, context=self._context.copy())
+        task = self.begin(_answered(work), what)
         await asyncio.wait({task})
         if task.cancelled() or self.is_dead:
             raise unreached("the connection was reset")
-        return task.result()
+        answer = task.result()
+        if isinstance(answer, RemudaError):
+            raise unreached(f"it answered 503: {answer.why}")
+        return answer
+
+    def begin(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
+        """Begin something inside the replica."""
+        task = self._group.create_task(work, name=what, context=self._context.copy())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        return task
+
+    async def drained(self, *, within_s: float) -> None:
+        """Wait until every request is answered, at most for so long; then cut the rest off."""
+        if self._asking:
+            await asyncio.wait(set(self._asking), timeout=within_s)
+        for task in tuple(self._asking):
+            task.cancel()
+
+
+async def _answered(work: Coroutine[Any, Any, T]) -> T | RemudaError:
+    """Catch what a request runs into, as a web server does: it ends the request, not the server."""
+    try:
+        return await work
+    except RemudaError as error:
+        return error
 
 
 class Balancer:
@@ -113,16 +146,16 @@ class PollLine:
         link: Link,
         balancer: Balancer,
         forge: FakeGithub,
-        on_answer: Callable[[Pod, Answer], None],
+        guests: Guests,
     ) -> None:
         self._link, self._balancer, self._forge = link, balancer, forge
-        self._on_answer = on_answer
+        self._guests = guests
         self._spelling = PortFaults(
             port="dispatch", timeout_s=POLL_TIMEOUT_S, unknown=unreached, refused=unreached
         )
 
     async def poll(self, pod: Pod) -> Told:
-        gone = asyncio.Event()
+        gone = Gone()
         try:
             answer: Answer = await self._link.exchange(
                 Call("poll", "dispatch", f"dispatch/{pod.name}"),
@@ -134,14 +167,16 @@ class PollLine:
             # The end of a connection is heard at once, unless the line to the server is cut.
             if not self._link.partition & Direction.REQUESTS:
                 gone.set()
-        self._on_answer(pod, answer)
         return self._told(pod, answer)
 
     async def _serve(self, pod: Pod, gone: asyncio.Event) -> Answer:
         served = self._balancer.pick()
         who = RunnerIdentity(pod.name, pod.uid)
         poll = served.serves.poll(who, wait_s=WAIT_S, gone=gone)
-        return await served.ask(poll, f"poll of {pod.name}")
+        answer = await served.ask(poll, f"poll of {pod.name}")
+        if isinstance(answer, Handed):
+            served.begin(served.serves.answered(answer), f"answered {pod.name}")
+        return answer
 
     def _told(self, pod: Pod, answer: Answer) -> Told:
         match answer:
@@ -155,7 +190,9 @@ class PollLine:
                         config=minted.encoded_jit_config,
                         vm=pod.uid,
                         pod=pod.name,
+                        job_id=job.spec.id,
                         forge=self._forge,
+                        guests=self._guests,
                     )
                 )
             case Leave(reason):

@@ -1,0 +1,83 @@
+"""Dispatch is deployed in every order while jobs arrive and run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from remuda.sim.scenario import Options, Scenario
+from remuda.sim.scenarios.dispatch.acts import a_warm_fleet, ends_well
+from remuda.sim.scenarios.dispatch.in_time import InTime
+from remuda.sim.scenarios.dispatch.stage import REPLICAS
+
+if TYPE_CHECKING:
+    from remuda.sim.scenarios.dispatch.stage import DispatchStage
+    from remuda.sim.world import World
+
+JOB_S = 40.0
+EVERY_S = 4.0
+ORDERS = (
+    *(REPLICAS[:1], REPLICAS[1:], REPLICAS, REPLICAS[::-1]),
+    *(REPLICAS[:1] * 2, REPLICAS[1:] * 2),
+)
+"""Who is restarted, one after the other."""
+WITHIN_S = 8.0
+"""V1, and what a runner waits before it asks again when its replica goes down."""
+
+
+async def play(world: World, options: Options) -> None:
+    stage = await a_warm_fleet(world, options, hosts=4, vms=6, replicas=18)
+    in_time = InTime(stage, within_s=WITHIN_S)
+    tasks = [
+        world.group.create_task(in_time.run(), name="watch of V1"),
+        world.group.create_task(_jobs(stage), name="jobs"),
+    ]
+    await asyncio.sleep(30.0)
+    for order in ORDERS:
+        for name in order:
+            _restart(world, stage, name, kill="goodbye" in options.broken)
+            await asyncio.sleep(10.0)
+        await asyncio.sleep(45.0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    longest = f"work and a warm runner were both there for at most {in_time.longest_s:.1f} s"
+    world.trace.note("world", "measured", "handed-out", f"{in_time.longest_s:.1f}s", longest)
+    await ends_well(world, stage)
+
+
+def _restart(world: World, stage: DispatchStage, name: str, *, kill: bool) -> None:
+    if kill:
+        world.crash(name, why="the deploy does not wait")
+    else:
+        stage.replicas.stop(name)
+
+
+async def _jobs(stage: DispatchStage) -> None:
+    while True:
+        stage.job(JOB_S)
+        await asyncio.sleep(EVERY_S)
+
+
+SERVER_DEPLOY = Scenario(
+    name="server-deploy",
+    summary="Replicas of dispatch are restarted in every order while jobs run: none is cut short, lost or kept waiting",
+    description=(
+        "Jobs arrive every four seconds while each replica is told to stop, alone, after the other and twice in a row. "
+        "A replica that goes takes no more polls, finishes what is past the stamp and gives the rest back. So no job "
+        "is cut short or handed over twice, and work and a warm runner are never both there for more than a moment."
+    ),
+    invariants=(
+        "S1 single use",
+        "S2 no kill",
+        "S8 fencing",
+        "V1 handed out in time",
+        "V2 no job is lost",
+        "V3 no zombies",
+        "V7 no leaks",
+        "V8 quiet",
+    ),
+    breaks={"goodbye": "a replica that is told to stop dies at once (V1)"},
+    until_s=900.0,
+    run=play,
+)
