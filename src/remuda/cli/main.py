@@ -42,7 +42,9 @@ COMMANDS = {
     "poller": _Command(
         "remuda.cli.poller", "poller", "Wait for a runner's one job, inside its Pod."
     ),
-    "server": _Command("remuda.cli.server", "server", "Dispatch: for now, its database.", "server"),
+    "server": _Command(
+        "remuda.cli.server", "server", "Run dispatch: jobs in, job configs out.", "server"
+    ),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
 }
 

@@ -1,32 +1,201 @@
-"""``remuda server``: dispatch. What is here so far: its database."""
+"""``remuda server``: dispatch. Serves until told to stop; its commands look after its database and its tokens."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import structlog
+import uvloop
+from prometheus_client import disable_created_metrics
 
+from remuda.adapters.github import GithubSettings
+from remuda.adapters.kube_client import kubeconfig
+from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.migrate import migrate as run_migrations
 from remuda.adapters.postgres.migrate import pending
-from remuda.adapters.postgres.pool import URL_VARIABLE
-from remuda.adapters.postgres.source import open_source
+from remuda.adapters.postgres.pool import URL_VARIABLE, open_database
+from remuda.adapters.postgres.source import join_source, open_source
+from remuda.adapters.status_server import Listen
+from remuda.adapters.system import SystemClock, SystemIds
+from remuda.cli.logs import set_up_logs
+from remuda.cli.serving import ServerSettings, serve
+from remuda.dispatch import tokens as token_work
+from remuda.dispatch.settings import DispatchSettings
+from remuda.kube.quantity import parse_quantity
+from remuda.model.errors import BadInput
+from remuda.model.job import Os, Size
+from remuda.ports.api_tokens import Role
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
-@click.group()
-def server() -> None:
-    """Dispatch jobs to runners. For now this brings up the database that it will stand on; it serves nothing yet."""
+    from remuda.adapters.postgres.source import Source
+    from remuda.cli.logs import LogFormat
 
+log = structlog.get_logger(__name__)
 
-@server.command()
-@click.option(
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_LIMIT = re.compile(r"(linux|darwin)=(\d{1,6}):(\S+)")
+_MIB = 1024 * 1024
+
+_data = click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data/postgres"),
     show_default=True,
     help=f"Directory of the embedded PostgreSQL. Not used when {URL_VARIABLE} names a server.",
 )
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="Exit codes: 0 told to stop, 1 failed, 2 a setting cannot be used.",
+)
+@click.option(
+    "--namespace",
+    envvar="REMUDA_NAMESPACE",
+    show_envvar=True,
+    help="The namespace whose runners are served. Default: the kubeconfig's, or the Pod's own.",
+)
+@click.option(
+    "--kubeconfig",
+    "kubeconfig_file",
+    type=_FILE,
+    envvar="REMUDA_KUBECONFIG",
+    show_envvar=True,
+    help="How to reach the API server. Default: what kubectl would use, else the Pod's own ServiceAccount.",
+)
+@click.option(
+    "--listen",
+    envvar="REMUDA_LISTEN",
+    show_envvar=True,
+    default="127.0.0.1:8080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to serve. :8080 serves on every address, port 0 on any free port.",
+)
+@_data
+@click.option(
+    "--controller",
+    "controller",
+    envvar="REMUDA_CONTROLLER_ACCOUNT",
+    show_envvar=True,
+    default="remuda-controller",
+    show_default=True,
+    metavar="[NAMESPACE/]NAME",
+    help="The operator's ServiceAccount: it alone may say that a runner stopped. Without a namespace: the runners'.",
+)
+@click.option(
+    "--default-limit",
+    "default_limits",
+    multiple=True,
+    envvar="REMUDA_DEFAULT_LIMIT",
+    show_envvar=True,
+    default=("linux=64:128Gi", "darwin=24:48Gi"),
+    show_default=True,
+    metavar="OS=VCPUS:MEMORY",
+    help="What a tenant may use at once when it is first seen. May be repeated; in the variable, separated by blanks.",
+)
+@click.option(
+    "--migrate/--no-migrate",
+    "wants_migration",
+    default=True,
+    show_default=True,
+    envvar="REMUDA_MIGRATE",
+    show_envvar=True,
+    help="Bring the database's schema up to date at the start, or refuse to start if it is behind.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="REMUDA_LOG_FORMAT",
+    show_envvar=True,
+    help="How to log, to standard error. Default: text on a terminal, else JSON.",
+)
+@click.pass_context
+def server(  # noqa: PLR0913 - one parameter per option is how click works
+    ctx: click.Context,
+    *,
+    namespace: str | None,
+    kubeconfig_file: Path | None,
+    listen: str,
+    data: Path,
+    controller: str,
+    default_limits: tuple[str, ...],
+    wants_migration: bool,
+    log_format: LogFormat | None,
+) -> None:
+    """
+    Dispatch jobs to runners: webhooks, claims, job configs, recovery, the API.
+
+    It runs until SIGTERM or SIGINT. Start as many as you like on one database: they share the work and keep nothing of
+    their own. GitHub is configured by REMUDA_GITHUB_ variables; without them it serves local jobs alone.
+
+    \b
+    Examples:
+      remuda server --kubeconfig ./data/kubeconfig --namespace default --data ./data/postgres
+      REMUDA_DATABASE_URL=postgresql://remuda:…@db/remuda remuda server --namespace ci --listen :8080
+      remuda server tokens create --role operate alice
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    if ctx.invoked_subcommand is not None:
+        return
+    set_up_logs(log_format)
+    disable_created_metrics()  # type: ignore[no-untyped-call] # a second series per counter that nobody reads
+    try:
+        connection = kubeconfig.discover(kubeconfig_file)
+        account_namespace, _, account = controller.rpartition("/")
+        settings = ServerSettings(
+            connection=connection,
+            dispatch=DispatchSettings(
+                namespace=namespace or connection.namespace,
+                controller=account,
+                controller_namespace=account_namespace,
+                limits=_limits(default_limits),
+            ),
+            listen=Listen.parse(listen),
+            data=data.absolute(),
+            env=os.environ,
+            github=GithubSettings.from_env(os.environ),
+            migrate=wants_migration,
+        )
+    except BadInput as error:
+        raise click.UsageError(f"{error.what}\n  why: {error.why}\n  fix: {error.fix}") from None
+    uvloop.run(_until_told_to_stop(settings))
+
+
+async def _until_told_to_stop(settings: ServerSettings) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(settings, stop)
+    log.info("stopped")
+
+
+def _limits(texts: tuple[str, ...]) -> dict[Os, Size]:
+    return {**DispatchSettings(namespace="").limits, **dict(map(_limit, texts))}
+
+
+def _limit(text: str) -> tuple[Os, Size]:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        raise BadInput(
+            f"The default limit {text!r} cannot be used",
+            why="it is not OS=VCPUS:MEMORY with linux or darwin",
+            fix="Write it like linux=64:128Gi",
+        )
+    return Os(match[1]), Size(int(match[2]), parse_quantity(match[3]).ceil() // _MIB)
+
+
+@server.command()
+@_data
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 if a migration is pending.")
 def migrate(data: Path, *, check: bool) -> None:
     """
@@ -58,3 +227,96 @@ async def _migrate(data: Path, *, check: bool) -> bool:
     if not steps:
         click.echo("The database is up to date.")
     return check and bool(steps)
+
+
+# --- Tokens -----------------------------------------------------------------------------------------------------------
+
+
+@server.group()
+def tokens() -> None:
+    """Make, list and revoke the tokens with which people and tools use the API."""
+
+
+@tokens.command()
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default=Role.READ.value,
+    show_default=True,
+    help="read sees everything; operate also posts and cancels jobs and sets limits.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(min=1, max=3650),
+    help="How long it is good for. Default: for ever.",
+)
+@_data
+def create(name: str, *, role: str, days: int | None, data: Path) -> None:
+    """
+    Make a token and print it. It is shown only now; what is kept is a hash.
+
+    \b
+    Examples:
+      remuda server tokens create --role operate alice
+      remuda server tokens create --days 30 dashboard > token
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    lifetime = None if days is None else timedelta(days=days)
+    asyncio.run(_create(data.absolute(), name, Role(role), lifetime))
+
+
+async def _create(data: Path, name: str, role: Role, lifetime: timedelta | None) -> None:
+    async with _kept_tokens(data) as kept:
+        made = await token_work.create(
+            kept, name, role, ids=SystemIds(), clock=SystemClock(), lifetime=lifetime
+        )
+    click.echo(made.text)
+
+
+@tokens.command("list")
+@_data
+def list_tokens(data: Path) -> None:
+    """List the tokens by name, with what they may do. Their texts are kept nowhere."""
+    asyncio.run(_list(data.absolute()))
+
+
+async def _list(data: Path) -> None:
+    async with _kept_tokens(data) as kept:
+        found = await kept.all()
+    for token in found:
+        state = (
+            "revoked"
+            if token.revoked_at
+            else "until " + (f"{token.expires_at:%Y-%m-%d}" if token.expires_at else "revoked")
+        )
+        click.echo(
+            f"{token.name:<32} {token.role.value:<8} made {token.created_at:%Y-%m-%d}, {state}"
+        )
+
+
+@tokens.command()
+@click.argument("name")
+@_data
+def revoke(name: str, *, data: Path) -> None:
+    """End a token. Replicas that have just seen it believe it for a minute at most."""
+    asyncio.run(_revoke(data.absolute(), name))
+
+
+async def _revoke(data: Path, name: str) -> None:
+    async with _kept_tokens(data) as kept:
+        await token_work.revoke(kept, name)
+    click.echo(f"The token {name} is revoked.")
+
+
+@asynccontextmanager
+async def _kept_tokens(data: Path) -> AsyncIterator[PostgresApiTokens]:
+    async with join_source(os.environ, data) as source:
+        await _current(source)
+        async with open_database(source.settings) as database:
+            yield PostgresApiTokens(database, SystemClock())
+
+
+async def _current(source: Source) -> None:
+    """Bring an embedded database up to date; leave one of others to ``remuda server migrate``."""
+    if source.embedded is not None:
+        await run_migrations(source.settings)

@@ -34,6 +34,7 @@ from remuda.adapters.postgres.home import (
     in_use,
     make_home,
     socket_folder,
+    socket_path,
     try_lock,
 )
 from remuda.adapters.system import SystemIds
@@ -96,8 +97,7 @@ class EmbeddedPostgres:
         if port is not None:
             return f"postgresql://{USER}:{quote(self._password)}@127.0.0.1:{port}/{quote(database)}"
         assert self._socket_folder is not None, "the server was not started"
-        at = urlencode({"host": str(self._socket_folder), "port": SOCKET_PORT, "user": USER})
-        return f"postgresql:///{quote(database)}?{at}"
+        return _socket_dsn(self._socket_folder, database)
 
     @property
     def pid(self) -> int:
@@ -264,6 +264,17 @@ _INITDB = (
     "--auth-host=scram-sha-256",
     "--no-instructions",
 )
+
+
+def running_dsn(directory: Path) -> str | None:
+    """Return the URL of the server that another process runs in a directory; None if no socket of one is there."""
+    path = socket_path(Home(directory.absolute()), SOCKET_PORT)
+    return _socket_dsn(path.parent, DATABASE) if path.is_socket() else None
+
+
+def _socket_dsn(folder: Path, database: str) -> str:
+    at = urlencode({"host": str(folder), "port": SOCKET_PORT, "user": USER})
+    return f"postgresql:///{quote(database)}?{at}"
 
 
 async def _version(binaries: Binaries, account: Account | None) -> tuple[int, str]:

@@ -144,9 +144,13 @@ def try_lock(home: Home) -> int | None:
 
 
 def holder_is_alive(home: Home) -> bool:
-    """Tell whether the process that started the server still lives; if not, the server is about to end too."""
-    pid = _first_number(home.lock)
-    return pid is not None and _is_alive(pid)
+    """
+    Tell whether the directory is in use: the process that started the server lives, and so does the server.
+
+    If either is gone, what still holds the lock is the rest of a server that is about to end.
+    """
+    holder, server = _first_number(home.lock), _first_number(home.pid_file)
+    return holder is not None and _is_alive(holder) and (server is None or _is_alive(server))
 
 
 def in_use(home: Home) -> EmbeddedBusy:
@@ -201,12 +205,18 @@ def clear_what_the_dead_left(home: Home, socket_folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def socket_folder(home: Home, port: int, account: Account | None) -> Path:
-    """Return a private folder for the socket: inside the home, or a short one where that name is too long."""
-    folder = home.root / "run"
-    if len(os.fsencode(folder / f".s.PGSQL.{port}")) > SOCKET_PATH_MAX:
+def socket_path(home: Home, port: int) -> Path:
+    """Return where the socket is: in a folder inside the home, or a short one where that name is too long."""
+    path = home.root / "run" / f".s.PGSQL.{port}"
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
         digest = hashlib.sha256(os.fsencode(home.root)).hexdigest()[:16]
-        folder = Path("/tmp") / f"remuda-{digest}"  # noqa: S108 - checked below to be ours and private
+        return Path("/tmp") / f"remuda-{digest}" / path.name  # noqa: S108 - checked to be ours and private
+    return path
+
+
+def socket_folder(home: Home, port: int, account: Account | None) -> Path:
+    """Make the private folder of the socket, or see that it is one."""
+    folder = socket_path(home, port).parent
     owner = account.uid if account else os.geteuid()
     try:
         folder.mkdir(mode=_PRIVATE, exist_ok=True)

@@ -7,7 +7,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from remuda.adapters.postgres.embedded import EmbeddedPostgres
+from remuda.adapters.postgres.embedded import EmbeddedPostgres, running_dsn
+from remuda.adapters.postgres.failures import EmbeddedBusy
 from remuda.adapters.postgres.pool import DatabaseSettings
 
 if TYPE_CHECKING:
@@ -30,6 +31,20 @@ class Source:
             await self.embedded.watch()
         while True:
             await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def join_source(env: Mapping[str, str], directory: Path) -> AsyncIterator[Source]:
+    """Use the embedded server that another process runs in the directory, if one does; else as ``open_source``."""
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            source = await stack.enter_async_context(open_source(env, directory))
+        except EmbeddedBusy:
+            url = running_dsn(directory)
+            if url is None:
+                raise
+            source = Source(DatabaseSettings(url=url, connections_min=1), None)
+        yield source
 
 
 @contextlib.asynccontextmanager

@@ -27,12 +27,19 @@ class Readiness:
     """Answers ``/readyz``. Many who ask at once share one look at the database."""
 
     def __init__(
-        self, views: JobViews, view: DispatchView, clock: Clock, *, closing: Callable[[], bool]
+        self,
+        views: JobViews,
+        view: DispatchView,
+        clock: Clock,
+        *,
+        closing: Callable[[], bool],
+        obstacle: Callable[[], str] = str,
     ) -> None:
         self._views = views
         self._view = view
         self._clock = clock
         self._closing = closing
+        self._obstacle = obstacle
         self._asking = asyncio.Lock()
         self._database = ""
         self._asked_at: float | None = None
@@ -40,6 +47,8 @@ class Readiness:
     async def check(self) -> Ready:
         if self._closing():
             return Ready(ok=False, says="it is shutting down")
+        if obstacle := self._obstacle():
+            return Ready(ok=False, says=obstacle)
         if not self._view.synced:
             return Ready(ok=False, says="it has not seen all runners and pools yet")
         async with self._asking:
