@@ -25,6 +25,11 @@ _JOB: Final = {
         "kind": {**_STRING, "enum": ["github", "local"]},
         "encoded_jit_config": {**_STRING, "description": "A secret: for the forge's runner only"},
         "script": {**_STRING, "description": "What a local job runs"},
+        "env": {
+            "type": "object",
+            "additionalProperties": _STRING,
+            "description": "The environment of a local job",
+        },
         "runner_name": _STRING,
         "deadline": {
             "anyOf": [{**_STRING, "format": "date-time"}, {"type": "null"}],

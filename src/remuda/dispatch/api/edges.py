@@ -18,6 +18,7 @@ _QUIET: Final = ("/healthz", "/readyz", "/metrics", "/api/v1/dispatch")
 _QUIET_ENDS: Final = ("/telemetry", "/signals")
 _PATH_MAX_CHARS = 300
 _FAILED = 400
+_DIGITS_MAX = 18
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +52,8 @@ class BoundedBodies:
 
     def _announced(self, scope: Scope) -> int:
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-        return max((int(value) for value in lengths if value.isdigit()), default=0)
+        # One with many digits is cut: it is too large all the same, and a number of thousands of them is an error.
+        return max((int(value[:_DIGITS_MAX]) for value in lengths if value.isdigit()), default=0)
 
     def _bounded(self, receive: Receive) -> Receive:
         whole, seen = False, 0

@@ -71,8 +71,8 @@ def explain_pool(
 ) -> Explanation:
     """Say what a pool can do for the jobs that wait in it."""
     work = (
-        f"{some(signals.queued, 'job')} could start now, {signals.withheld} wait for their tenants' limits",
-        f"{some(signals.occupied, 'runner')} hold a job or clean up after one",
+        f"Jobs that could start now: {signals.queued}; that wait for their tenants' limits: {signals.withheld}",
+        f"Runners that hold a job or clean up after one: {signals.occupied}",
     )
     if has_label_conflict(pool):
         sentence = f"Pool {pool.name} gets no jobs: an older pool has the same labels."
@@ -171,7 +171,7 @@ def _missing(pool: RunnerPool) -> Explanation:
         for c in pool.status.conditions
         if c.type in {"Ready", "Degraded"} and c.message
     )
-    step = f"Wait for the operator; if nothing comes, see: kubectl describe rpool {pool.name}"
+    step = f"Wait for the operator. If nothing comes, kubectl describe rpool {pool.name} says more."
     return Explanation(PoolWhy.MISSING, sentence, said, step)
 
 
