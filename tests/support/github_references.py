@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
@@ -70,6 +70,17 @@ class Judge:
     document: dict[str, Any]
     faults: list[str] = field(default_factory=list)
     operations: set[str] = field(default_factory=set)
+    _judged: set[tuple[str, int, bytes]] = field(default_factory=set)
+    _patterns: list[tuple[str, re.Pattern[str]]] = field(default_factory=list)
+    _registry: Registry[Any] = field(default_factory=Registry)
+
+    def __post_init__(self) -> None:
+        whole = DRAFT202012.create_resource(self.document)
+        self._patterns = [
+            (template, re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template)))
+            for template in self.document["paths"]
+        ]
+        self._registry = Registry().with_resource(_DOCUMENT, whole)
 
     @classmethod
     def of(cls, folder: Path, name: str) -> Judge:
@@ -87,16 +98,18 @@ class Judge:
         pointer = f"/paths/{_escaped(template)}/{seen.method.lower()}"
         self.faults += [f"{where}: {fault}" for fault in self._parameters(operation, seen, parts)]
         self.faults += [f"{where}: {fault}" for fault in self._body(operation, pointer, seen)]
-        if not seen.by_fault:
+        answer = (pointer, seen.status, seen.answer)
+        if not seen.by_fault and answer not in self._judged:
+            self._judged.add(answer)
             self.faults += [f"{where}: {fault}" for fault in self._answer(operation, pointer, seen)]
 
     def _template(self, method: str, path: str) -> tuple[str, dict[str, str]]:
         """Return the path of the OpenAPI that this one is; a literal part is a better fit than a variable one."""
         fits = [
             (template.count("{"), template, {k: unquote(v) for k, v in found.groupdict().items()})
-            for template in self.document["paths"]
-            if method.lower() in self.document["paths"][template]
-            and (found := re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), path))
+            for template, pattern in self._patterns
+            if (found := pattern.fullmatch(path))
+            and method.lower() in self.document["paths"][template]
         ]
         _, template, parts = min(fits, default=(0, "", {}), key=lambda fit: fit[0])
         return template, parts
@@ -148,10 +161,7 @@ class Judge:
         return self._wrong(json.loads(seen.answer), instead, "answer")
 
     def _wrong(self, value: object, schema: dict[str, Any], where: str) -> list[str]:
-        registry: Registry[Any] = Registry().with_resource(
-            _DOCUMENT, DRAFT202012.create_resource(self.document)
-        )
-        found = Draft202012Validator(schema, registry=registry).iter_errors(value)
+        found = Draft202012Validator(schema, registry=self._registry).iter_errors(value)
         return [f"{where}{error.json_path}: {error.message[:200]}" for error in found]
 
     def _followed(self, value: dict[str, Any]) -> dict[str, Any]:

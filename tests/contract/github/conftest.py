@@ -33,12 +33,12 @@ def github_openapi(github_references: Path) -> Judge:
 @pytest.fixture
 async def github(github_openapi: Judge) -> AsyncIterator[GithubServer]:
     """Serve, and demand that every request and every answer is as GitHub describes them."""
-    judge = Judge(github_openapi.document)
+    github_openapi.faults.clear()
     server = GithubServer()
-    server.watch = judge.watch
+    server.watch = github_openapi.watch
     async with server.running():
         yield server
-    assert judge.faults == []
+    assert github_openapi.faults == []
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """
-GitHub over HTTP: one request, one answer, one deadline. Nothing is tried again here, and nothing is logged.
+GitHub over HTTP: one request, one answer. Nothing is logged, and nothing is tried again here.
+
+(aiohttp itself repeats a GET or a DELETE once if a connection that was kept open turns out to be dead. Never a POST.)
 
 Redirects are not followed: the token would go along. gidgethub writes the URL and the headers, aiohttp carries them.
 """
