@@ -131,18 +131,21 @@ class EventRoutes:
         loop, settings = asyncio.get_running_loop(), self._feed.settings
         ends_at = loop.time() + settings.lasts_s
         yield _HELLO
+        beats_at = loop.time() + settings.heartbeat_s
         with self._feed.listening() as listener:
-            while not self._feed.closed and (left_s := ends_at - loop.time()) > 0:
+            while not self._feed.closed and loop.time() < ends_at:
                 try:
-                    async with asyncio.timeout(min(left_s, settings.heartbeat_s)):
+                    async with asyncio.timeout_at(min(ends_at, beats_at)):
                         entries = await self._feed.next(listener, after)
                 except TimeoutError:
-                    yield _HEARTBEAT
-                    continue
+                    told = _HEARTBEAT
                 except DatabaseError:
                     return  # it comes again with the last id that it saw
-                if told := b"".join(rendered(entry) for entry in entries if wanted.takes(entry)):
+                else:
+                    told = b"".join(rendered(entry) for entry in entries if wanted.takes(entry))
+                if told:
                     yield told
+                    beats_at = loop.time() + settings.heartbeat_s
 
 
 @lru_cache(maxsize=2048)

@@ -184,8 +184,8 @@ class AuditFeed:
             news = settled(page, self.position, self._clock.now())
             if news:
                 self.position = news[-1].number
-            for listener in self._listeners:
-                listener.tell(news)
+                for listener in self._listeners:
+                    listener.tell(news)
             if len(news) < self.settings.page:
                 break
         self._known.set()

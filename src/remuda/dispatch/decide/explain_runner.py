@@ -143,7 +143,7 @@ def _holds(facts: RunnerFacts, pod: Pod) -> Explanation | None:
 
 
 def _idle(facts: RunnerFacts, runner: Runner) -> Explanation:
-    if runner.unschedulable_since is not None:
+    if runner.phase is Phase.STARTING and runner.unschedulable_since is not None:
         sentence = f"{facts.name} has no host: {runner.unschedulable_why.rstrip('. ') or 'no reason is given'}."
         step = "Give its fleet room: see the hosts with GET /api/v1/hosts."
         return Explanation(RunnerWhy.UNSCHEDULABLE, sentence, (), step)
