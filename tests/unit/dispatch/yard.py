@@ -221,6 +221,11 @@ class Yard:
         meta: dict[str, JsonValue] = {"labels": {OWNER: tenant}, "annotations": {CLAIM: text}}
         await self.kube.patch(POD, name, MergePatch({"metadata": meta}), namespace=SPACE)
 
+    async def kube_label(self, name: str, **labels: str | None) -> None:
+        ours: dict[str, JsonValue] = {f"remuda.dev/{key}": v for key, v in labels.items()}
+        patch = MergePatch({"metadata": {"labels": ours}})
+        await self.kube.patch(POD, name, patch, namespace=SPACE)
+
     async def uid(self, name: str) -> str:
         return (await self.kube.get(POD, name, namespace=SPACE)).uid
 

@@ -1,0 +1,193 @@
+"""Claims that outlived their job, registrations that nobody used, and what is long over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.dispatch.workers.completed_claims import CompletedClaims
+from remuda.dispatch.workers.retention import Retention
+from remuda.dispatch.workers.unused_registrations import UnusedRegistrations
+from remuda.model.job import JobState, Kind
+from remuda.ports.deliveries import Delivery
+from remuda.ports.forge import ForgeThrottled, Removal
+from remuda.ports.jobs import JobEnd
+from remuda.ports.registrations import Registration
+from tests.unit.dispatch.yard import down, story
+
+if TYPE_CHECKING:
+    from tests.unit.dispatch.yard import Yard
+
+
+async def end(yard: Yard, number: int, runner: str = "") -> None:
+    await yard.jobs.complete(
+        JobEnd(
+            job_id=f"forge/{number}",
+            tenant="acme",
+            conclusion="cancelled",
+            ended_at=yard.clock.now(),
+            by="test",
+            runner_name=runner,
+        )
+    )
+
+
+# --- Claims -----------------------------------------------------------------------------------------------------------
+
+
+async def outlived(yard: Yard) -> CompletedClaims:
+    await yard.queue(1)
+    await yard.warm_pod("p")
+    await yard.deliver("p")
+    await end(yard, 1)  # cancelled while queued: nobody ran it
+    assert "p" in yard.tables.claims
+    return CompletedClaims(yard.parts)
+
+
+@story()
+async def test_a_claim_whose_job_is_over_ends_after_its_grace(yard: Yard) -> None:
+    worker = await outlived(yard)
+
+    await yard.turns(worker, 355)
+    assert "p" in yard.tables.claims, "its runner may be given a sibling"
+
+    await yard.turns(worker, 30)
+    assert yard.tables.claims == {}
+    assert yard.state(1) is JobState.CANCELLED
+    assert yard.session("p").ended_at is None, "its Pod is there: nobody may take it"
+    assert yard.mended("completed_claim") == 1
+
+
+@story()
+async def test_a_claim_that_moved_to_a_sibling_is_kept_until_that_one_is_over(yard: Yard) -> None:
+    worker = await outlived(yard)
+    await yard.turns(worker, 200)
+    await yard.queue(2)
+    await yard.executes(2, "r-p")
+
+    await yard.turns(worker, 600)
+
+    assert yard.tables.claims["p"].claim.job_id == "forge/2"
+
+
+@story()
+async def test_a_claim_that_moved_between_the_look_and_the_release_is_kept(yard: Yard) -> None:
+    worker = await outlived(yard)
+    (old,) = await yard.parts.views.claims()
+    await yard.queue(2)
+    await yard.executes(2, "r-p")
+
+    await worker._release(old)  # noqa: SLF001 - what it does with what it saw before
+
+    assert yard.tables.claims["p"].claim.job_id == "forge/2"
+
+
+@story()
+async def test_a_claim_whose_job_runs_is_kept(yard: Yard) -> None:
+    await yard.queue(1)
+    await yard.warm_pod("p")
+    await yard.deliver("p")
+
+    await yard.turns(CompletedClaims(yard.parts), 3600)
+
+    assert "p" in yard.tables.claims
+
+
+# --- Registrations ----------------------------------------------------------------------------------------------------
+
+
+async def noted(yard: Yard, name: str = "r-p", tenant: str = "acme") -> None:
+    registration = Registration(
+        runner_name=name,
+        kind=Kind.GITHUB,
+        tenant=tenant,
+        repository="acme/app",
+        job_id="forge/1",
+        pod="p",
+    )
+    await yard.parts.registrations.note(registration)
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        pytest.param(Removal.REMOVED, 0, id="it is removed, and forgotten"),
+        pytest.param(Removal.GONE, 0, id="it was gone, and is forgotten"),
+        pytest.param(Removal.BUSY, 1, id="it executes a job: it is left alone"),
+        pytest.param(down(), 1, id="the forge does not answer: it is tried again"),
+    ],
+)
+def test_an_unused_registration(answer: Removal | Exception, left: int) -> None:
+    @story()
+    async def play(yard: Yard) -> None:
+        await noted(yard)
+        yard.forge.removals["r-p"] = answer
+        await yard.later(301)
+
+        await UnusedRegistrations(yard.parts).tick()
+
+        assert yard.forge.removed == ["r-p"]
+        assert len(yard.tables.registrations) == left
+        assert yard.mended("unused_registration") == 1 - left
+
+    play()
+
+
+@story()
+async def test_a_registration_with_a_claim_or_an_open_session_behind_it_is_left(yard: Yard) -> None:
+    await yard.queue(1)
+    await yard.warm_pod("p")
+    await yard.deliver("p")
+    await noted(yard)
+    await yard.later(3600)
+
+    await UnusedRegistrations(yard.parts).tick()
+
+    assert yard.forge.removed == []
+
+
+@story()
+async def test_a_young_registration_is_left(yard: Yard) -> None:
+    await noted(yard)
+    await yard.later(299)
+
+    await UnusedRegistrations(yard.parts).tick()
+
+    assert yard.forge.removed == []
+
+
+@story()
+async def test_one_tenant_that_is_throttled_stops_no_other(yard: Yard) -> None:
+    wait = ForgeThrottled("Too much", why="429", fix="Wait", retry_after_s=300.0)
+    for name, tenant in (("a", "acme"), ("b", "beta")):
+        await noted(yard, name, tenant)
+    yard.forge.removals["a"] = wait
+    worker = UnusedRegistrations(yard.parts)
+    await yard.later(301)
+
+    await worker.tick()
+    await worker.tick()
+
+    assert yard.forge.removed == ["a", "b"], "it is not asked again before its time"
+    assert list(yard.tables.registrations) == ["a"]
+
+
+# --- Retention --------------------------------------------------------------------------------------------------------
+
+
+@story()
+async def test_what_is_long_over_is_forgotten_and_nothing_else(yard: Yard) -> None:
+    await yard.queue(1, 2)
+    await end(yard, 1)
+    await yard.parts.deliveries.record(Delivery(guid="g", event="workflow_job", body=b"{}"))
+    await yard.parts.deliveries.processed("g", "done")
+    await yard.later(timedelta(days=36).total_seconds())
+    await yard.queue(3)
+    await end(yard, 3)
+
+    assert await Retention(yard.parts).tick() == 3600.0
+
+    assert sorted(yard.tables.jobs) == ["forge/2", "forge/3"]
+    assert await yard.parts.deliveries.record(Delivery(guid="g", event="workflow_job", body=b"{}"))
