@@ -22,7 +22,7 @@ from remuda.adapters.github.wire import Ask, Credential, GithubWire
 from remuda.ports.forge import ForgeRefused, ForgeUnavailable, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Collection, Mapping
 
     from remuda.adapters.github.app_key import AppKey
     from remuda.adapters.github.settings import GithubSettings
@@ -115,7 +115,9 @@ class GithubClient:
                 fix="Check the App id, its private key, and that this machine's clock is right",
                 scope=Scope.TENANT,
             )
-        return self._judged(what, reply, credential, allowed, scope)
+        if reply.status in faults.OK or reply.status in allowed:
+            return reply
+        raise faults.fault(what, reply, (credential.token,), scope)
 
     async def as_installation(
         self,
@@ -125,15 +127,23 @@ class GithubClient:
         *,
         allowed: Collection[int] = NEVER,
         scope: Scope = Scope.JOB,
+        unless: Mapping[int, tuple[Scope, str]] | None = None,
     ) -> Reply:
-        """Ask for an installation. Statuses that are ``allowed`` are returned, not raised."""
+        """
+        Ask for an installation. Statuses that are ``allowed`` are returned, not raised.
+
+        A refusal holds for ``scope``, ``unless`` its status is named with another scope and what to do about it.
+        """
         credential = Credential(await self._token(what, number))
         reply = await self._send(what, ask, credential, number)
         if ask.method == "GET" and (path := reply.moved_to(self.settings.api_url)):
             reply = await self._send(what, replace(ask, path=path, parts={}), credential, number)
         if reply.status == faults.UNAUTHORIZED:
             self._drop(number, credential.token)
-        return self._judged(what, reply, credential, allowed, scope)
+        scope, fix = (unless or {}).get(reply.status, (scope, ""))
+        if reply.status in faults.OK or reply.status in allowed:
+            return reply
+        raise faults.fault(what, reply, (credential.token,), scope, fix)
 
     async def page(
         self, what: str, ask: Ask, number: int, kind: type[T], *, page_by: str = "page"
@@ -160,18 +170,6 @@ class GithubClient:
             self._kept[key] = _Kept(etag, page.value, page.next)
         while len(self._kept) > _KEPT_MAX:
             self._kept.popitem(last=False)
-
-    def _judged(
-        self,
-        what: str,
-        reply: Reply,
-        credential: Credential,
-        allowed: Collection[int],
-        scope: Scope,
-    ) -> Reply:
-        if reply.status in faults.OK or reply.status in allowed:
-            return reply
-        raise faults.fault(what, reply, (credential.token,), scope)
 
     async def _send(self, what: str, ask: Ask, credential: Credential, key: int) -> Reply:
         at = self.clock.monotonic()

@@ -6,6 +6,7 @@ GitHub's own sentence is quoted, cut short, on one line and without our credenti
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,6 +25,8 @@ _RETRY_MAX_S: Final = 3600.0
 _RETRY_UNSAID_S: Final = 60.0
 """What GitHub asks for when it names no time."""
 _SECRET_MIN: Final = 6
+_LOOKS_SECRET: Final = re.compile(r"gh[a-z]_\w{8,}|eyJ[\w.-]{20,}|[A-Za-z0-9+/=_-]{80,}")
+"""GitHub's tokens, signed ones, and whatever is as long as a job config."""
 
 OK: Final = range(200, 300)
 NOT_MODIFIED: Final = 304
@@ -72,7 +75,9 @@ def throttled(what: str, retry_after_s: float) -> ForgeThrottled:
     )
 
 
-def fault(what: str, reply: Reply, secrets: Collection[str], scope: Scope) -> ForgeError:
+def fault(
+    what: str, reply: Reply, secrets: Collection[str], scope: Scope, fix: str = ""
+) -> ForgeError:
     """Return the error for an answer that is neither a success nor a matter of rate limits."""
     words = said(reply.body, secrets)
     why = f"GitHub answered {reply.status}" + (f" ({words})" if words else "")
@@ -86,7 +91,7 @@ def fault(what: str, reply: Reply, secrets: Collection[str], scope: Scope) -> Fo
         return ForgeRefused(
             what, why=why, fix="Was the repository renamed or moved?", scope=Scope.REPOSITORY
         )
-    return ForgeRefused(what, why=why, fix=_FIXES.get(reply.status, _LOOK), scope=scope)
+    return ForgeRefused(what, why=why, fix=fix or _FIXES.get(reply.status, _LOOK), scope=scope)
 
 
 _LOOK: Final = "See the App's settings and its installation at GitHub"
@@ -108,4 +113,5 @@ def said(body: bytes, secrets: Collection[str] = ()) -> str:
     for secret in secrets:
         if len(secret) >= _SECRET_MIN:
             message = message.replace(secret, "…")
+    message = _LOOKS_SECRET.sub("…", message)
     return "".join(c if c.isprintable() else " " for c in message)[:_SAID_MAX].strip().rstrip(".")

@@ -62,6 +62,15 @@ class Place:
     def is_organisation(self) -> bool:
         return self.path == _ORGANISATION
 
+    @property
+    def permission(self) -> str:
+        """What the App needs to register runners here."""
+        if self.is_organisation:
+            need = "organisation permission 'Self-hosted runners: write'"
+        else:
+            need = "repository permission 'Administration: write'"
+        return f"Give the App the {need}, and let the account's owner accept it"
+
 
 class RunnerDesk:
     """Mints and removes."""
@@ -131,30 +140,15 @@ class RunnerDesk:
             what,
             ask,
             where.number,
-            allowed={faults.NOT_FOUND, faults.FORBIDDEN, faults.CONFLICT},
+            allowed={faults.NOT_FOUND, faults.CONFLICT},
+            unless={faults.FORBIDDEN: (Scope.TENANT, place.permission)},
         )
         if reply.status == faults.NOT_FOUND:
             return None
-        if reply.status == faults.FORBIDDEN:
-            raise self._forbidden(what, reply.body, place)
         if reply.status == faults.CONFLICT:
             why = "GitHub has a runner of that name already"
             raise ForgeUnavailable(what, why=why, fix="Try again: each try takes a new name")
         return _minted(decoded(what, reply, JitConfig), job, runner, place)
-
-    def _forbidden(self, what: str, body: bytes, place: Place) -> ForgeRefused:
-        need = (
-            "organisation permission 'Self-hosted runners: write'"
-            if place.is_organisation
-            else "repository permission 'Administration: write'"
-        )
-        words = faults.said(body)
-        return ForgeRefused(
-            what,
-            why="GitHub answered 403" + (f" ({words})" if words else ""),
-            fix=f"Give the App the {need}, and let the account's owner accept it",
-            scope=Scope.TENANT,
-        )
 
     async def _group(self, what: str, where: Installation) -> int:
         """Return the number of the runner group, looked up by its name if need be."""
