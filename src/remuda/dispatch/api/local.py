@@ -9,7 +9,7 @@ import structlog
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import JSONResponse, StreamingResponse
 
-from remuda.dispatch.api.auth import Operator, Reader, bearer, unauthorized
+from remuda.dispatch.api.auth import Operator, Reader, RunnerToken, bearer, unauthorized
 from remuda.dispatch.api.inputs import JobId, PodName
 from remuda.dispatch.api.local_bodies import (
     CancelledBody,
@@ -121,7 +121,7 @@ def _add_jobs(router: APIRouter, parts: LocalParts) -> None:
         outcome = await parts.submissions.cancel(job_id, by=who.name)
         if outcome is Cancellation.UNKNOWN:
             raise _no_job(job_id)
-        return CancelledBody(job_id=job_id, outcome=outcome.value)
+        return CancelledBody(id=job_id, outcome=outcome.value)
 
 
 def _add_logs(router: APIRouter, parts: LocalParts) -> None:
@@ -163,7 +163,9 @@ def _add_telemetry(router: APIRouter, parts: LocalParts) -> None:
             **documented(400, 401, 403, 408, 413, 422),
         },
     )
-    async def take_telemetry(request: Request, pod: PodName, body: TelemetryBody) -> Response:
+    async def take_telemetry(
+        request: Request, pod: PodName, body: TelemetryBody, _: RunnerToken = None
+    ) -> Response:
         reply = ReplyBody.of(
             await parts.telemetry.take(await _runner(parts, request, pod), body.report())
         )

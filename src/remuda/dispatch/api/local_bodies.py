@@ -114,9 +114,7 @@ class NewJob(BaseModel):
 class SubmittedBody(BaseModel):
     """A job that was taken."""
 
-    job_id: str = Field(
-        description="What to ask for it by", examples=["local-4b9c2f7wz8xk5d6qm2tv"]
-    )
+    id: str = Field(description="What to ask for it by", examples=["local-4b9c2f7wz8xk5d6qm2tv"])
     pool: str
     state: JobState
     conclusion: str = Field(description="How it ended; empty while it has not")
@@ -125,7 +123,7 @@ class SubmittedBody(BaseModel):
     @classmethod
     def of(cls, submitted: Submitted) -> Self:
         return cls(
-            job_id=submitted.job_id,
+            id=submitted.job_id,
             pool=submitted.pool,
             state=submitted.state,
             conclusion=submitted.conclusion,
@@ -136,7 +134,7 @@ class SubmittedBody(BaseModel):
 class CancelledBody(BaseModel):
     """What a cancellation did."""
 
-    job_id: str
+    id: str
     outcome: str = Field(
         description="`cancelled`: it is over, nobody had begun it. `stopping`: its runner is told to stop, and the job"
         " is over when that has done so. `over`: it was over before",

@@ -27,7 +27,7 @@ async def post(office: Office, **changes: Any) -> Answer:  # noqa: ANN401 - a re
 async def posted(office: Office, **changes: Any) -> str:  # noqa: ANN401 - a request
     answer = await post(office, **changes)
     assert answer.status == 201, answer.body
-    return str(answer.json()["job_id"])
+    return str(answer.json()["id"])
 
 
 async def a_running_job(office: Office) -> str:
@@ -58,10 +58,10 @@ async def test_a_job_is_posted_and_found(office: Office) -> None:
 
     assert answer.status == 201
     body = answer.json()
-    assert answer.headers["location"] == f"/api/v1/jobs/{body['job_id']}"
+    assert answer.headers["location"] == f"/api/v1/jobs/{body['id']}"
     assert (body["pool"], body["state"], body["conclusion"]) == ("linux", "queued", "")
-    assert "/" not in body["job_id"]
-    assert (await office.get(f"/api/v1/jobs/{body['job_id']}"))["id"] == body["job_id"]
+    assert "/" not in body["id"]
+    assert (await office.get(f"/api/v1/jobs/{body['id']}"))["id"] == body["id"]
 
 
 @api_story
@@ -82,7 +82,7 @@ async def test_a_repeated_request_is_answered_with_the_job_of_then(office: Offic
     other = await post(office, headers=headers, script="echo other")
 
     assert (first.status, again.status, other.status) == (201, 200, 409)
-    assert first.json()["job_id"] == again.json()["job_id"]
+    assert first.json()["id"] == again.json()["id"]
     assert other.headers["content-type"] == "application/problem+json"
 
 
