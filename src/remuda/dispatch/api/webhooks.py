@@ -1,8 +1,9 @@
 """
 The route of GitHub's messages: what is wrong with one is said as early as it can be known, and 200 means durable.
 
-A plain route, because the signature is over the raw body, and because nothing of a message without one is ever read. It
-looks into no message: that is the intake's.
+A plain ASGI route, because the signature is over the raw body, because nothing of a message without one is ever read,
+and because every job of an organisation is announced here several times. It looks into no message: that is the
+intake's.
 """
 
 import asyncio
@@ -10,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from remuda.dispatch.api.problems import problem_response
 from remuda.dispatch.intake import Intake
@@ -29,19 +30,26 @@ log = structlog.get_logger(__name__)
 
 def webhook_routes(intake: Intake) -> list[Route]:
     """Return the routes that forges send their messages to."""
-
-    async def github(request: Request) -> Response:
-        return await _answer(intake, request)
-
-    return [Route("/webhooks/github", github, methods=["POST"])]
+    return [Route("/webhooks/github", _Messages(intake), methods=["POST"], name="github")]
 
 
-async def _answer(intake: Intake, request: Request) -> Response:
-    headers = dict(request.headers)
+class _Messages:
+    """The route's application."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await _answer(self._intake, scope, receive)
+        await answer(scope, receive, send)
+
+
+async def _answer(intake: Intake, scope: Scope, receive: Receive) -> Response:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     refused = intake.refuse_unread(headers)
     if refused is not None:
         return _refused(refused, _CLOSE)
-    body = await _body(request, headers, intake.settings)
+    body = await _body(receive, headers, intake.settings)
     if isinstance(body, Rejected):
         intake.count("client_gone" if body is _GONE else f"rejected_{body.status}")
         return _refused(body, _CLOSE)
@@ -54,7 +62,7 @@ async def _answer(intake: Intake, request: Request) -> Response:
 
 
 async def _body(
-    request: Request, headers: Mapping[str, str], bounds: IntakeSettings
+    receive: Receive, headers: Mapping[str, str], bounds: IntakeSettings
 ) -> bytes | Rejected:
     """Read the body, unless it is too large, comes too slowly, or its sender goes."""
     announced = headers.get("content-length", "0")
@@ -62,19 +70,26 @@ async def _body(
         return _too_large(bounds)
     if int(announced) > bounds.body_max_bytes:
         return _too_large(bounds)
-    whole = bytearray()
     try:
         async with asyncio.timeout(bounds.body_s):
-            async for chunk in request.stream():
-                whole += chunk
-                if len(whole) > bounds.body_max_bytes:
-                    return _too_large(bounds)
+            return await _read(receive, bounds)
     except TimeoutError:
         why = f"its body did not arrive within {bounds.body_s:g} s"
         return Rejected(408, "The message came too slowly", why, "Send it again")
-    except ClientDisconnect:
-        return _GONE
-    return bytes(whole)
+
+
+async def _read(receive: Receive, bounds: IntakeSettings) -> bytes | Rejected:
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return _GONE
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > bounds.body_max_bytes:
+            return _too_large(bounds)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 _GONE: Final = Rejected(400, "The message is not whole", "its sender went", "Send it again")
