@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.control_plane import CRD_FOLDER
 from tests.support.kubectl import Kubectl, found
+from tests.support.postgres import database_url, postgres_server
 from tests.support.real import real_control_plane_or_skip
 from tests.support.standalone import StandaloneProcess
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.control_plane import RealControlPlane
+
+__all__ = ["database_url", "postgres_server"]
 
 
 @pytest.fixture(scope="module", params=sorted(found()) or ["none"])
@@ -45,3 +48,20 @@ def real_control_plane() -> Iterator[RealControlPlane]:
     """Start a real API server with its controllers, once for all tests of the operator."""
     with real_control_plane_or_skip() as plane:
         yield plane
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    """Start a control plane of ours that knows our kinds, for the tests of a file."""
+    programs = found()
+    if not programs:
+        pytest.skip("no kubectl: run `make control-plane`, or install one")
+    control_plane = StandaloneProcess(tmp_path_factory.mktemp("control-plane"))
+    try:
+        control_plane.start()
+        kubectl = Kubectl(next(iter(programs.values())), control_plane.kubeconfig)
+        kubectl("apply", f"--filename={CRD_FOLDER}")
+        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        yield control_plane
+    finally:
+        control_plane.stop()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from remuda.kube.runner_pool import RunnerPool
     from remuda.ports.clock import Clock
     from remuda.ports.kube import Kube
-    from remuda.sim.fleet.desk import Told
+    from remuda.sim.fleet.desk import Desk, Told
     from tests.support.history import Instant
     from tests.support.raw import Json
 
@@ -219,8 +219,14 @@ class Fleet:
 
 
 @asynccontextmanager
-async def a_fleet(kubeconfig: Path, namespace: str) -> AsyncIterator[Fleet]:
-    """Make the namespace and its hosts, all of this process, and take the hosts away again at the end."""
+async def a_fleet(
+    kubeconfig: Path, namespace: str, desk: Desk | None = None
+) -> AsyncIterator[Fleet]:
+    """
+    Make the namespace and its hosts, all of this process, and take the hosts away again at the end.
+
+    The hosts ask ``desk`` for work; without one the fleet's own.
+    """
     kube = KubeClient(HttpWire(load(kubeconfig)))
     hosts_kube = KubeClient(HttpWire(load(kubeconfig)))
     fleet = Fleet(kube, namespace)
@@ -240,7 +246,11 @@ async def a_fleet(kubeconfig: Path, namespace: str) -> AsyncIterator[Fleet]:
                     renew_s=RENEW_S,
                 )
                 host = HollowHost(
-                    hosts_kube, settings, clock=fleet.clock, ids=SystemIds(), desk=fleet.desk
+                    hosts_kube,
+                    settings,
+                    clock=fleet.clock,
+                    ids=SystemIds(),
+                    desk=desk or fleet.desk,
                 )
                 tasks.append(group.create_task(host.run(), name=name))
             yield fleet

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from remuda.ports.kube import Kube
 
-NAMES = ("first", "second")
 LEASE_NAME = "remuda-controller"
 IMPATIENT = (
     "--lease-duration=2",
@@ -33,15 +32,24 @@ TAKEOVER_S = 30.0
 class Operators:
     """A leader and a standby. Each start is another candidate, so its name says which start it is."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, namespace: str, dispatch: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kubeconfig: Path,
+        namespace: str,
+        dispatch: str,
+        token_file: Path | None = None,
+        candidates: int = 2,
+    ) -> None:
         self._kubeconfig, self._namespace, self._dispatch = kubeconfig, namespace, dispatch
+        self._token_file, self._candidates = token_file, candidates
         self._processes = Processes(folder)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._folder = folder
         self._starts = 0
 
     def __enter__(self) -> Self:
-        for _ in NAMES:
+        for _ in range(self._candidates):
             self.start()
         return self
 
@@ -66,6 +74,8 @@ class Operators:
             f"--dispatch-url={self._dispatch}",
             *IMPATIENT,
         ]
+        if self._token_file is not None:
+            options.append(f"--dispatch-token-file={self._token_file}")
         self._running[name] = self._processes.start(name, [*command, *options])
         return name
 
