@@ -165,6 +165,8 @@ class Attempt:
     async def _steps(self) -> Handed:
         await self.at(Step.CLAIMED)
         kind = self.job.spec.kind
+        if kind not in self.shop.forges:
+            raise self._no_forge(kind)
         if not self.shop.troubles.begin(kind):
             raise self._outage(self.shop.troubles.pause_s(kind), f"{kind} is out of order")
         try:
@@ -273,6 +275,15 @@ class Attempt:
             Undone(why=str(error), without=judgement.without, hold=judgement.hold),
         )
 
+    def _no_forge(self, kind: Kind) -> Undo:
+        """Another replica may have the forge, or had it when the job came: here nobody can run it."""
+        why = f"no forge of kind {kind} is configured here"
+        log.warning(
+            "job put back", job=self.job.spec.id, why=why, fix="Configure it, or cancel the job"
+        )
+        hold = hold_of(self.job, self.shop.settings.polls)
+        return Undo(Undone(why=why, without=self._this_job(), hold=hold))
+
     def _outage(self, pause_s: float, why: str) -> Undo:
         """Put a job back without touching the Pod: an outage must not stamp and un-stamp the whole warm pool."""
         return Undo(Undone(why=why, rest=True, hold=timedelta(seconds=pause_s)))
@@ -368,6 +379,9 @@ async def surely(work: Callable[[], Awaitable[None]], *, within_s: float) -> Non
             break
         except TimeoutError:
             log.warning("left to the workers", why=f"not undone within {within_s:g} s")
+            break
+        except Exception:
+            log.exception("left to the workers")
             break
         except asyncio.CancelledError:
             cancelled = True

@@ -85,7 +85,7 @@ class Rounds:
     def start(self, work: Coroutine[Any, Any, Any], *, of_pod: str = "") -> asyncio.Task[Any]:
         """Begin something that goes on whatever becomes of its poll."""
         assert self._group is not None, "the desk runs"
-        task = self._group.create_task(work, name=f"desk: round {of_pod}")
+        task = self._group.create_task(_guarded(work), name=f"desk: round {of_pod}")
         self._tasks.add(task)
         if of_pod:
             self._of_pod[of_pod] = task
@@ -317,3 +317,12 @@ class Rounds:
         delivered_at = held.delivered_at
         late = delivered_at is not None and self._shop.clock.now() - delivered_at > window
         return Leave(SPENT) if late else None
+
+
+async def _guarded(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+    """Let a fault of ours in one round be that round's: what it left behind is found by the workers."""
+    try:
+        return await work
+    except Exception:
+        log.exception("round broke")
+        return ComeBack(_LATER_S, "a fault of the server")

@@ -14,7 +14,7 @@ from remuda.dispatch.answers import (
     Refused,
 )
 from remuda.dispatch.settings import PollSettings
-from remuda.model.job import JobState
+from remuda.model.job import JobState, Kind, Os, Size
 from remuda.ports.forge import ForgeRefused, ForgeThrottled, Scope
 from remuda.ports.kube import Unavailable
 from tests.support.forges import down
@@ -428,6 +428,37 @@ async def test_a_job_that_one_poll_may_not_have_goes_to_the_next_in_line(hall: H
     assert isinstance(answer, Handed)
     assert answer.job.spec.id == "forge/2"
     first.gone.set()
+
+
+@story()
+async def test_a_job_of_a_forge_that_is_not_configured_is_held_and_keeps_nobody_from_work(
+    hall: Hall,
+) -> None:
+    await hall.add_pod()
+    await hall.queue(1, kind=Kind.LOCAL)
+    await hall.queue(2)
+
+    answer = await hall.poll()
+
+    assert isinstance(answer, Handed)
+    assert answer.job.spec.id == "forge/2"
+    assert hall.job(1).hold_until is not None
+    assert hall.state(1) is JobState.QUEUED
+
+
+@story()
+async def test_a_fault_of_ours_outside_of_an_attempt_ends_its_poll_and_not_the_desk(
+    hall: Hall,
+) -> None:
+    await hall.add_pod()
+    await hall.queue(1)
+    hall.tables.limits.clear()
+    claim, hall.store.claim = hall.store.claim, None  # type: ignore[method-assign, assignment]
+
+    assert isinstance(await hall.poll(), ComeBack)
+    hall.store.claim = claim  # type: ignore[method-assign]
+    await hall.store.set_limits("acme", Os.LINUX, Size(8, 16384), by="test")
+    assert isinstance(await hall.poll(), Handed)
 
 
 # --- An API server that fails -----------------------------------------------------------------------------------------
