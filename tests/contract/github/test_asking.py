@@ -297,6 +297,35 @@ async def test_sweeps_keep_below_githubs_limit_by_the_minute(github: GithubServe
         assert len(github.asked("runs")) == before + 8
 
 
+async def test_many_installations_are_listed_a_few_at_a_time_and_broken_ones_go_back_in_line(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    for number in range(45):
+        github.job(github.run(github.repository(github.account(f"a{number}"), "r")))
+    broken = min(github.accounts)
+    github.faults.append(Fault("token", path=f"/{broken}/", times=99))
+    found: set[str] = set()
+    for sweep in range(3):
+        swept = await forge.sweep([], at_most=100)
+        found |= {announcement.tenant for announcement in swept.found}
+        assert len(github.asked("repositories")) == (19, 39, 44)[sweep]
+    assert found == {f"a{number}" for number in range(1, 45)}
+
+
+async def test_an_account_that_was_renamed_is_found_by_both_names(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    account = github.account("acme")
+    repository = github.repository(account, "widgets")
+    job = a_job(github.settings().host, github.job(github.run(repository)))
+    assert (await forge.look_up(job)).state is ForgeState.QUEUED
+    account.login = "acme2"
+    github.clock.ahead_s += 400
+    assert (await forge.look_up(job)).state is ForgeState.QUEUED
+    renamed = a_job(github.settings().host, 1, tenant="acme2")
+    assert (await forge.look_up(renamed)).state is ForgeState.GONE
+
+
 async def test_a_suspended_installation_is_not_swept(
     github: GithubServer, forge: GithubForge
 ) -> None:
@@ -375,6 +404,29 @@ async def test_a_message_that_keeps_failing_is_asked_for_less_and_less_often(
             github.deliver("lost", timedelta(), 500, "workflow_job")
         github.clock.ahead_s += 60
     assert 4 <= asked <= 7
+
+
+async def test_a_message_that_github_cannot_deliver_again_keeps_no_other_from_us(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    first = github.deliver("poison", timedelta(minutes=9), 500, "workflow_job")
+    second = github.deliver("lost", timedelta(minutes=5), 500, "workflow_job")
+    github.faults.append(Fault("attempt", path=f"/{first}/", times=9))
+    assert await forge.redeliver(within=WITHIN) == 1
+    assert github.redelivered == [second]
+    github.faults.clear()
+    assert await forge.redeliver(within=WITHIN) == 2, "it was not taken for settled"
+
+
+async def test_of_many_failures_the_first_few_end_the_round(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    for number in range(10):
+        github.deliver(f"g{number}", timedelta(minutes=9), 500, "workflow_job")
+    github.faults.append(Fault("attempt", times=99))
+    with pytest.raises(ForgeUnavailable):
+        await forge.redeliver(within=WITHIN)
+    assert len(github.asked("attempt")) == 3
 
 
 async def test_deliveries_that_cannot_be_listed_are_an_error(

@@ -70,10 +70,6 @@ class Budgets:
         """Return for how long nothing may be asked."""
         return max(0.0, self._accounts[key].silent_until - at) if key in self._accounts else 0.0
 
-    def forget(self, keys: set[int]) -> None:
-        for key in keys:
-            self._accounts.pop(key, None)
-
     def take_for_sweep(self, key: int, *, at: float, now: float) -> bool:
         """Take one request for a sweep, if minting and the pace leave room for it. ``now`` is seconds since 1970."""
         account = self._accounts[key]

@@ -22,7 +22,7 @@ from remuda.adapters.github.wire import Ask, Credential, GithubWire
 from remuda.ports.forge import ForgeRefused, ForgeUnavailable, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
     from remuda.adapters.github.app_key import AppKey
     from remuda.adapters.github.settings import GithubSettings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from remuda.ports.clock import Clock
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _RENEW_BEFORE_S: Final = 300.0
 """A token is not used in the last minutes of its hour: a call under way must outlive it."""
@@ -54,10 +55,10 @@ class _Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One page of a list, decoded, and what the next one is called; empty: it was the last."""
+class Page(Generic[R]):
+    """What is wanted of one page of a list, and what the next one is called; empty: it was the last."""
 
-    value: T = field(repr=False)
+    value: R = field(repr=False)
     next: str
 
 
@@ -146,9 +147,13 @@ class GithubClient:
         raise faults.fault(what, reply, (credential.token,), scope, fix)
 
     async def page(
-        self, what: str, ask: Ask, number: int, kind: type[T], *, page_by: str = "page"
-    ) -> Page[T]:
-        """Return a page for an installation; one that has not changed costs nothing of the rate limit."""
+        self, what: str, ask: Ask, number: int, kind: type[T], of: Callable[[T], R]
+    ) -> Page[R]:
+        """
+        Return a page for an installation; one that has not changed costs nothing of the rate limit.
+
+        Only what ``of`` makes of it is remembered: whole answers would take gigabytes.
+        """
         key = (number, ask.path, msgspec.json.encode(ask.parts, order="sorted").decode())
         kept = self._kept.get(key)
         if kept is not None:
@@ -159,12 +164,12 @@ class GithubClient:
             what, ask, number, allowed=allowed, scope=Scope.REPOSITORY
         )
         if kept is not None and reply.status == faults.NOT_MODIFIED:
-            return Page(cast("T", kept.value), kept.next)
-        page = Page(decoded(what, reply, kind), reply.next(page_by))
+            return Page(cast("R", kept.value), kept.next)
+        page = Page(of(decoded(what, reply, kind)), reply.next("page"))
         self._keep(key, reply.headers.get("etag", ""), page)
         return page
 
-    def _keep(self, key: tuple[int, str, str], etag: str, page: Page[T]) -> None:
+    def _keep(self, key: tuple[int, str, str], etag: str, page: Page[R]) -> None:
         self._kept.pop(key, None)
         if etag:
             self._kept[key] = _Kept(etag, page.value, page.next)

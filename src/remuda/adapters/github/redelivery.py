@@ -17,6 +17,7 @@ from remuda.adapters.github.models import HookDelivery
 from remuda.adapters.github.payloads import moment
 from remuda.adapters.github.webhooks import EVENT
 from remuda.adapters.github.wire import Ask
+from remuda.ports.forge import ForgeError, ForgeThrottled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,7 @@ _LATE: Final = timedelta(minutes=5)
 _AGAIN: Final = timedelta(seconds=60)
 """How long to leave a message alone after its second attempt; doubled with each."""
 _AGAIN_MAX: Final = timedelta(hours=1)
+_FAILURES_MAX: Final = 3
 _LIST: Final = "The App's deliveries could not be listed"
 
 
@@ -45,9 +47,16 @@ class Redeliveries:
         if self._settled_before is not None:
             floor = max(floor, self._settled_before)
         attempts = await self._since(floor)
-        asked = 0
+        asked, failures = 0, list[ForgeError]()
         for delivery in unreached(attempts, now, since=now - within):
-            asked += await self._ask_again(delivery)
+            try:
+                asked += await self._ask_again(delivery)
+            except ForgeError as failure:  # one message must not keep the others from us
+                failures.append(failure)
+                if isinstance(failure, ForgeThrottled) or len(failures) == _FAILURES_MAX:
+                    break
+        if failures and not asked:
+            raise failures[-1]
         self._settled_before = _oldest_open(attempts, default=now) - _LATE
         return asked
 

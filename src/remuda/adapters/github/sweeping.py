@@ -19,17 +19,22 @@ from remuda.adapters.github.wire import Ask
 from remuda.ports.forge import Action, ForgeError, ForgeRefused, Scope, Swept
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
     from remuda.adapters.github.client import GithubClient
     from remuda.adapters.github.installations import Installation, Installations
+    from remuda.adapters.github.payloads import GithubJob
     from remuda.ports.forge import Announcement
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _RUNS_PAGES_MAX: Final = 10
 _JOBS_PAGES_MAX: Final = 10
 _REPOSITORIES_PAGES_MAX: Final = 100
+_LISTS_MAX: Final = 20
+"""How many installations' lists of repositories one sweep reads."""
+_LIST_AGAIN_S: Final = 60.0
 _FAILURES_MAX: Final = 3
 """After so many repositories of one installation failed, the others of it are left for the next sweep."""
 _STATUSES: Final = ("queued", "in_progress")
@@ -107,35 +112,38 @@ class Sweeper:
             return ()
         installed = {i.number: i for i in await self._installations.all()}
         self._repositories = {n: r for n, r in self._repositories.items() if n in installed}
+        await self._list_some(installed, result)
         known = {
-            number: [n for n in await self._known(where, result) if n.lower() not in taken]
-            for number, where in installed.items()
+            number: [n for n in names if n.lower() not in taken]
+            for number, (names, _) in self._repositories.items()
         }
         return [
             _Target(installed[number], name) for number, name in self._rotation.take(known, room)
         ]
 
-    async def _known(self, where: Installation, result: _Result) -> tuple[str, ...]:
-        """Return an installation's repositories. If they cannot be listed now, those of last time."""
-        names, until = self._repositories.get(where.number, ((), float("-inf")))
-        if self._client.clock.monotonic() < until:
-            return names
-        try:
-            names = tuple(sorted([name async for name in self._listed(where)]))
-        except (ForgeError, _NoBudget):
-            result.left_out += 1
-            return names
-        until = self._client.clock.monotonic() + self._client.settings.repositories_s
-        self._repositories[where.number] = (names, until)
-        return names
+    async def _list_some(self, installed: dict[int, Installation], result: _Result) -> None:
+        """List the repositories of those whose list is the oldest. What cannot be listed now is known as it was."""
+        begun = self._client.clock.monotonic()
+        unlisted = (tuple[str, ...](), float("-inf"))
+        order = sorted(installed, key=lambda n: (self._repositories.get(n, unlisted)[1], n))
+        for number in order[:_LISTS_MAX]:
+            names, until = self._repositories.get(number, unlisted)
+            if begun < until:
+                return
+            try:
+                names = tuple(sorted([name async for name in self._listed(installed[number])]))
+                good_s = self._client.settings.repositories_s
+            except (ForgeError, _NoBudget):
+                result.left_out += 1
+                good_s = _LIST_AGAIN_S
+            self._repositories[number] = (names, self._client.clock.monotonic() + good_s)
 
     async def _listed(self, where: Installation) -> AsyncIterator[str]:
         ask = Ask(operation="repositories", path="/installation/repositories{?per_page,page}")
-        async for page in self._pages(where, ask, Repositories, _REPOSITORIES_PAGES_MAX):
-            for repository in page.repositories:
-                usable = not repository.archived and not repository.disabled
-                if usable and is_repository(repository.full_name):
-                    yield repository.full_name
+        pages = self._pages(where, ask, (Repositories, _names), _REPOSITORIES_PAGES_MAX)
+        async for names in pages:
+            for name in names:
+                yield name
 
     # --- One repository -----------------------------------------------------------------------------------------------
 
@@ -168,8 +176,9 @@ class Sweeper:
         for status in _STATUSES:
             wanted = {**parts, "status": status, "exclude_pull_requests": "true"}
             ask = Ask(operation="runs", path=path, parts=wanted)
-            async for page in self._pages(target.installation, ask, Runs, _RUNS_PAGES_MAX):
-                runs.update(dict.fromkeys(run.id for run in page.workflow_runs))
+            pages = self._pages(target.installation, ask, (Runs, _numbers), _RUNS_PAGES_MAX)
+            async for numbers in pages:
+                runs.update(dict.fromkeys(numbers))
         found = []
         for run_id in sorted(runs):
             found += await self._jobs_of(target, {**parts, "run_id": run_id})
@@ -178,6 +187,7 @@ class Sweeper:
     async def _jobs_of(self, target: _Target, parts: dict[str, str | int]) -> list[Announcement]:
         path = "/repos/{owner}/{repo}/actions/runs/{run_id}/jobs{?filter,per_page,page}"
         ask = Ask(operation="jobs", path=path, parts={**parts, "filter": "latest"})
+        pages = self._pages(target.installation, ask, (Jobs, _queued), _JOBS_PAGES_MAX)
         return [
             announcement(
                 Action.QUEUED,
@@ -186,14 +196,17 @@ class Sweeper:
                 tenant=target.installation.tenant,
                 repository=target.repository,
             )
-            async for page in self._pages(target.installation, ask, Jobs, _JOBS_PAGES_MAX)
-            for job in page.jobs
-            if text(job.status) == "queued"
+            async for page in pages
+            for job in page
         ]
 
     async def _pages(
-        self, where: Installation, ask: Ask, kind: type[T], pages_max: int
-    ) -> AsyncIterator[T]:
+        self,
+        where: Installation,
+        ask: Ask,
+        wanted: tuple[type[T], Callable[[T], R]],
+        pages_max: int,
+    ) -> AsyncIterator[R]:
         """Yield the pages of a list. Each has its own deadline, and each is taken from what sweeps may use."""
         what = "A sweep of GitHub failed"
         number = "1"
@@ -204,8 +217,23 @@ class Sweeper:
                 raise _NoBudget
             parts = {**ask.parts, "per_page": 100, "page": number}
             async with self._client.deadline(what):
-                page = await self._client.page(what, replace(ask, parts=parts), where.number, kind)
+                page = await self._client.page(
+                    what, replace(ask, parts=parts), where.number, *wanted
+                )
             yield page.value
             number = page.next
             if not number:
                 return
+
+
+def _names(page: Repositories) -> tuple[str, ...]:
+    usable = (r.full_name for r in page.repositories if not r.archived and not r.disabled)
+    return tuple(name for name in usable if is_repository(name))
+
+
+def _numbers(page: Runs) -> tuple[int, ...]:
+    return tuple(run.id for run in page.workflow_runs)
+
+
+def _queued(page: Jobs) -> tuple[GithubJob, ...]:
+    return tuple(job for job in page.jobs if text(job.status) == "queued")
