@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from remuda.ports.deliveries import Delivery
 from remuda.ports.forge import ForgeThrottled, Removal
 from remuda.ports.jobs import JobEnd
 from remuda.ports.registrations import Registration
-from tests.unit.dispatch.yard import down, story
+from tests.unit.dispatch.yard import SETTINGS, down, story
 
 if TYPE_CHECKING:
     from tests.unit.dispatch.yard import Yard
@@ -177,13 +178,16 @@ async def test_one_tenant_that_is_throttled_stops_no_other(yard: Yard) -> None:
 # --- Retention --------------------------------------------------------------------------------------------------------
 
 
-@story()
+SHORT = replace(SETTINGS.recovery, keep_over=timedelta(days=5))
+
+
+@story(replace(SETTINGS, recovery=SHORT))
 async def test_what_is_long_over_is_forgotten_and_nothing_else(yard: Yard) -> None:
     await yard.queue(1, 2)
     await end(yard, 1)
     await yard.parts.deliveries.record(Delivery(guid="g", event="workflow_job", body=b"{}"))
     await yard.parts.deliveries.processed("g", "done")
-    await yard.later(timedelta(days=36).total_seconds())
+    await yard.later(timedelta(days=6).total_seconds())
     await yard.queue(3)
     await end(yard, 3)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from remuda.dispatch.workers import ALONE, recovery_loops
 from remuda.model.job import JobState
@@ -14,7 +15,20 @@ from tests.unit.dispatch.yard import QUEUED, runs_on, story
 from tests.unit.pools.ranch import Hurt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from structlog.typing import EventDict
+
     from tests.unit.dispatch.yard import Yard
+
+
+@pytest.fixture(autouse=True)
+def said(request: pytest.FixtureRequest) -> Iterator[list[EventDict]]:
+    """Keep what is logged: a bug that the loop's edge caught must not pass for a quiet turn."""
+    with capture_logs() as logged:
+        yield logged
+    broke = [entry for entry in logged if entry["event"] == "recovery turn broke"]
+    assert bool(broke) is ("bug" in request.node.name), broke
 
 
 def start(yard: Yard, name: str = "one") -> MemoryLocks:
