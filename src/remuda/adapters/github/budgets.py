@@ -50,7 +50,8 @@ class Budgets:
     def heard(self, key: int, headers: Mapping[str, str]) -> None:
         """Note what an answer says. Answers overtake each other: within one window the lowest count is right."""
         said = read_limit(headers)
-        if said is None:
+        # Registering runners may be counted by itself; sweeps use what everything else uses.
+        if said is None or headers.get("x-ratelimit-resource", "core") != "core":
             return
         account = self._accounts[key]
         known = account.said

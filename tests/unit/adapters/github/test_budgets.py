@@ -45,10 +45,11 @@ def test_sweeps_keep_their_pace_and_leave_a_fifth(
 def test_answers_that_overtake_each_other_do_not_give_back_what_was_used() -> None:
     budgets = Budgets(reserve=0.2, sweep_per_minute_max=100)
 
-    def heard(remaining: int, reset: int) -> int | None:
+    def heard(remaining: int, reset: int, resource: str = "core") -> int | None:
         budgets.heard(
             1,
             {
+                "x-ratelimit-resource": resource,
                 "x-ratelimit-limit": "5000",
                 "x-ratelimit-remaining": str(remaining),
                 "x-ratelimit-reset": str(reset),
@@ -58,6 +59,7 @@ def test_answers_that_overtake_each_other_do_not_give_back_what_was_used() -> No
 
     assert heard(4000, 100) == 4000
     assert heard(4001, 100) == 4000
+    assert heard(3, 100, "actions_runner_registration") == 4000  # another count
     assert heard(10, 50) == 4000  # the hour before
     assert heard(4999, 200) == 4999  # a new hour
 
