@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from remuda.adapters.github import GithubSettings, GithubWebhooks
 from remuda.adapters.kube_client import KubeClient
 from remuda.dispatch import tokens
-from remuda.dispatch.api.app import Process, build_app
-from remuda.dispatch.api.feed import AuditFeed, FeedSettings
-from remuda.dispatch.api.local import LocalParts, local_router
-from remuda.dispatch.api.ready import Readiness
-from remuda.dispatch.api.routers import ApiParts, api_routers
+from remuda.dispatch.api.assembly import assemble
 from remuda.dispatch.metrics import DispatchMetrics
 from remuda.dispatch.process import Dispatch, Ports
 from remuda.dispatch.settings import DispatchSettings
@@ -25,12 +22,13 @@ from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import AUDIENCE, FLEET, POOL, RUNNER, TEMPLATE
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import RUNNER_POOL
-from remuda.model.job import JobSpec, Os, Size
+from remuda.model.job import JobSpec, Kind, Os, Size
 from remuda.ports.api_tokens import Role
 from remuda.ports.jobs import Claimed, WarmRunner
 from remuda.ports.kube import BoundPod, Manifest
 from remuda.sim.clock import SimClock
 from remuda.sim.fleet.furnish import a_pool, furnish
+from remuda.sim.forge.github import FakeGithub
 from remuda.sim.ids import SeededIds
 from remuda.sim.jobs.api_tokens import MemoryApiTokens
 from remuda.sim.jobs.deliveries import MemoryDeliveries
@@ -52,12 +50,15 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from remuda.dispatch.api.feed import AuditFeed, FeedSettings
     from remuda.kube.patches import JsonValue
     from remuda.ports.clock import Clock
     from tests.support.asgi import Stream
 
 SPACE = "runners"
 SETTINGS = DispatchSettings(namespace=SPACE)
+WEBHOOK_SECRET = "what only the forge and we know"  # noqa: S105 - a test's
+GITHUB = GithubSettings(app_id="1", private_key="", webhook_secrets=(WEBHOOK_SECRET,))
 
 
 @dataclass
@@ -197,7 +198,9 @@ async def an_office(
     tables = Tables(clock)
     kube = KubeClient(plane.wire())
     dispatch = Dispatch(_ports(kube, tables, clock), SETTINGS, DispatchMetrics(CollectorRegistry()))
-    feed = AuditFeed(dispatch.ports.views, clock, feed_settings)
+    front = assemble(dispatch, GithubWebhooks(GITHUB))
+    feed = front.feed
+    feed.settings = feed_settings or feed.settings
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(plane.run(), name="plane")]
         await furnish(plane.wire(), kube, SPACE)
@@ -208,7 +211,7 @@ async def an_office(
         office = Office(
             dispatch=dispatch,
             tables=tables,
-            app=_app(dispatch, feed),
+            app=front.app,
             feed=feed,
             clock=clock,
             group=group,
@@ -221,6 +224,7 @@ async def an_office(
 
 
 def _ports(kube: KubeClient, tables: Tables, clock: Clock) -> Ports:
+    github = FakeGithub(clock, SeededIds(1, "forge"))
     return Ports(
         kube=kube,
         store=MemoryJobs(tables),
@@ -233,36 +237,9 @@ def _ports(kube: KubeClient, tables: Tables, clock: Clock) -> Ports:
         locks=MemoryLocks(tables),
         clock=clock,
         ids=SeededIds(1, "dispatch"),
+        forges={Kind.GITHUB: github},
+        announcer=github,
     )
-
-
-def _app(dispatch: Dispatch, feed: AuditFeed) -> FastAPI:
-    p = dispatch.ports
-    readiness = Readiness(p.views, dispatch.view, p.clock, closing=lambda: dispatch.closing)
-    local = LocalParts(
-        submissions=dispatch.submissions,
-        telemetry=dispatch.telemetry,
-        local=p.local_jobs,
-        runners=dispatch.identities,
-        clock=p.clock,
-    )
-    parts = ApiParts(
-        store=p.store,
-        views=p.views,
-        view=dispatch.view,
-        kube=p.kube,
-        stops=dispatch.stops,
-        feed=feed,
-        clock=p.clock,
-    )
-    process = Process(
-        doorman=dispatch.identities,
-        registry=dispatch.metrics.registry,
-        clock=p.clock,
-        problems=lambda: dispatch.health.problems(p.clock.monotonic()),
-        ready=readiness.check,
-    )
-    return build_app([*api_routers(parts), local_router(local)], [], process)
 
 
 async def _make_keys(office: Office) -> None:

@@ -46,6 +46,7 @@ TAGS: Final = (
     {"name": "machines", "description": "What runners, the operator and forges call."},
     {"name": "process", "description": "How this server does. Open to everybody who can reach it."},
 )
+_WENT_WELL: Final = "Successful Response"
 _SERVED_TEXT = {"text/plain": {"schema": {"type": "string"}}}
 
 
@@ -87,12 +88,14 @@ def build_app(
             Middleware(LastResort),
             Middleware(BoundedBodies, bounds=process.bounds),
         ],
-        generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
     )
     app.state.doorman = process.doorman
     handle_problems(app)
     joined = [route for router in (_process_router(process), *routers) for route in router.routes]
+    for route in joined:
+        if isinstance(route, APIRoute):
+            route.operation_id = route.operation_id or route.name
     app.router.routes.extend(sorted([*joined, *routes], key=_swallows))
     return app
 
@@ -152,7 +155,20 @@ def _document(app: FastAPI) -> dict[str, Any]:
         schemas.pop(unused, None)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     _describe_plain(app, document)
+    _name_answers(document)
     return document
+
+
+def _name_answers(document: dict[str, Any]) -> None:
+    """Say of each answer what it is: FastAPI's own word says only that it went well."""
+    schemas = document["components"]["schemas"]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for answer in operation["responses"].values():
+                if answer["description"] == _WENT_WELL:
+                    body = answer.get("content", {}).get("application/json", {}).get("schema", {})
+                    schema = schemas.get(body.get("$ref", "").rsplit("/", 1)[-1], {})
+                    answer["description"] = schema.get("description", "Done").rstrip(".")
 
 
 def _describe_plain(app: FastAPI, document: dict[str, Any]) -> None:

@@ -94,9 +94,11 @@ async def any_service_or_reader(
     return _known(await _doorman(request).service(token))
 
 
-Reader = Annotated[PersonIdentity, Security(reader)]
-Operator = Annotated[PersonIdentity, Security(operator_role)]
+Reader = Annotated[PersonIdentity, Security(reader, scopes=["read"])]
+Operator = Annotated[PersonIdentity, Security(operator_role, scopes=["operate"])]
 Controller = Annotated[ServiceIdentity, Security(controller_only)]
+RunnerToken = _Service
+"""Says in the API's description that a runner's own token is needed; ``bearer`` reads it."""
 Caller = Annotated[ServiceIdentity | PersonIdentity, Security(any_service_or_reader)]
 
 

@@ -7,7 +7,7 @@ same, so that whoever reads it or tests against it sees all that is served.
 
 from typing import Any, Final
 
-from remuda.dispatch.api.problems import documented
+from remuda.dispatch.api.problems import PROBLEM_TYPE, documented
 
 _STRING: Final = {"type": "string"}
 
@@ -38,6 +38,13 @@ _JOB: Final = {
     },
 }
 
+_LEAVE: Final = {
+    "allOf": [
+        {"$ref": "#/components/schemas/ProblemBody"},
+        {"type": "object", "required": ["reason"], "properties": {"reason": _STRING}},
+    ]
+}
+
 _POLL: Final = {
     "operationId": "poll_for_job",
     "tags": ["machines"],
@@ -60,6 +67,10 @@ _POLL: Final = {
         },
         "204": {"description": "None yet: ask again at once"},
         **_answers(400, 401, 403, 408, 409, 410, 413, 429),
+        "410": {
+            "description": "The runner is to end with exit code 0: another takes its place",
+            "content": {PROBLEM_TYPE: {"schema": _LEAVE}},
+        },
     },
 }
 
@@ -83,7 +94,7 @@ _WEBHOOK: Final = {
     },
     "responses": {
         "200": {"description": "It is kept, or it was before"},
-        **_answers(400, 401, 403, 408, 413, 415, 429),
+        **_answers(400, 401, 403, 408, 413),
     },
 }
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from remuda.dispatch.api.problems import Problem, from_problem
 from remuda.ports.clock import Clock
 
-_QUIET: Final = ("/healthz", "/readyz", "/metrics", "/api/v1/dispatch")
+_QUIET: Final = ("/healthz", "/readyz", "/metrics", "/api/v1/dispatch", "/webhooks/github")
 _QUIET_ENDS: Final = ("/telemetry", "/signals")
 _PATH_MAX_CHARS = 300
 _FAILED = 400

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
@@ -40,6 +40,19 @@ _LastId = Annotated[
         description="Likewise, as EventSource sends it; it wins",
     ),
 ]
+_EVENT: Final = {
+    "type": "object",
+    "description": "One event",
+    "required": ["id", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "The number of the audit entry"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/AuditBody"},
+        },
+    },
+}
 _HELLO = b"retry: 2000\n: remuda\n\n"
 _HEARTBEAT = b": still here\n\n"
 
@@ -159,7 +172,7 @@ def event_router(feed: AuditFeed) -> APIRouter:
     stream: dict[int | str, dict[str, Any]] = {
         200: {
             "description": "A stream without an end of its own",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": _EVENT}},
         }
     }
     router.add_api_route(

@@ -42,7 +42,10 @@ PodName = Annotated[
 PoolName = Annotated[
     str, Path(description="The name of a RunnerPool", max_length=253, pattern=_PRINTABLE)
 ]
-Named = Annotated[str | None, Query(max_length=NAME_MAX_CHARS, pattern=_PRINTABLE)]
+Named = Annotated[
+    str | None,
+    Query(max_length=NAME_MAX_CHARS, pattern=_PRINTABLE, description="Only what has exactly this"),
+]
 Text = Annotated[str, Field(min_length=1, max_length=NAME_MAX_CHARS, pattern=_PRINTABLE)]
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX, description="How many at most")]
 Cursor = Annotated[

@@ -16,7 +16,10 @@ from remuda.ports.clock import Clock
 from remuda.ports.job_views import JobFilter, JobViews
 
 _HISTORY_MAX = 1000
-_States = Annotated[list[JobState] | None, Query(max_length=len(JobState))]
+_States = Annotated[
+    list[JobState] | None,
+    Query(max_length=len(JobState), description="Only jobs in one of these states"),
+]
 
 
 class JobRoutes:

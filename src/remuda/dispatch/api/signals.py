@@ -33,6 +33,6 @@ def signal_router(views: JobViews) -> APIRouter:
         "/pools/{pool}/signals",
         SignalRoutes(views).get_signals,
         summary="Give the autoscaler a pool's work",
-        responses=documented(401, 403, 422),
+        responses=documented(401, 403, 404, 422),
     )
     return router

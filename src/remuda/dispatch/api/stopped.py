@@ -54,6 +54,6 @@ def stopped_router(stops: TakesStops) -> APIRouter:
         status_code=204,
         response_class=Response,
         summary="Report that a runner stopped",
-        responses=documented(400, 401, 403, 408, 413, 422),
+        responses=documented(400, 401, 403, 404, 408, 413, 422),
     )
     return router
