@@ -32,6 +32,7 @@ from remuda.ports.database import DatabaseTimeout
 from remuda.ports.forge import ForgeJob, ForgeState, ForgeUnavailable, Minted, Removal
 from remuda.ports.jobs import Claimed, Execution, Running, WarmRunner
 from remuda.ports.kube import NotFound, Query
+from remuda.ports.registrations import Registration
 from remuda.sim.clock import SimClock
 from remuda.sim.fleet.furnish import furnish
 from remuda.sim.ids import SeededIds
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from remuda.kube.patches import JsonValue
     from remuda.model.job import Claim, Job, JobSpec, JobState, LiveClaim, Session
     from remuda.ports.forge import NewRunner
-    from remuda.ports.registrations import Registration
 
 SPACE = "runners"
 SETTINGS = DispatchSettings(namespace=SPACE)
@@ -184,6 +184,18 @@ class Yard:
                 by="test",
             )
         )
+
+    async def note(self, name: str = "r-p", tenant: str = "acme") -> None:
+        """Write a registration down."""
+        registration = Registration(
+            runner_name=name,
+            kind=Kind.GITHUB,
+            tenant=tenant,
+            repository="acme/app",
+            job_id="forge/1",
+            pod="p",
+        )
+        await self.parts.registrations.note(registration)
 
     def state(self, number: int) -> JobState:
         return self.tables.jobs[f"forge/{number}"].state

@@ -22,10 +22,11 @@ from remuda.dispatch.decide.recovery import (
 )
 from remuda.model.job import JobState
 from remuda.ports.forge import ForgeError, ForgeThrottled
-from remuda.ports.jobs import Execution, JobEnd, Release, Released
+from remuda.ports.jobs import Attribution, Execution, JobEnd, Release, Released
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from remuda.dispatch.decide.recovery import Doubt, Inquiries, Verdict
     from remuda.dispatch.workers.parts import RecoveryParts
@@ -117,7 +118,7 @@ class Inquiry:
             job_id=job.spec.id,
             tenant=job.spec.tenant,
             conclusion=decided.conclusion,
-            ended_at=decided.ended_at or parts.clock.now(),
+            ended_at=self._past(decided.ended_at),
             by=BY,
             why=decided.why,
             runner_name=decided.runner_name,
@@ -126,6 +127,9 @@ class Inquiry:
         done = await parts.store.complete(end)
         if decided.release and job.claim is not None:
             await parts.store.release(job.claim, Release(by=BY, why=decided.why))
+        # A name proves nothing by itself: another tenant may have given its own runner the same.
+        if done.freed or job.runner_name == decided.runner_name != "":
+            await parts.registrations.settle((decided.runner_name,))
         if done.news:
             queued = job.state is JobState.QUEUED
             parts.metrics.recovered("queued_completed" if queued else "orphan_completed")
@@ -140,8 +144,16 @@ class Inquiry:
                 tenant=job.spec.tenant,
                 job_id=job.spec.id,
                 runner_name=decided.runner_name,
-                started_at=decided.started_at or parts.clock.now(),
+                started_at=self._past(decided.started_at),
                 by=BY,
             )
         )
+        if found not in {Attribution.OVER, Attribution.UNKNOWN_RUNNER}:
+            # It was used: the forge removes it by itself.
+            await parts.registrations.settle((decided.runner_name,))
         log.info("job runs", job=job.spec.id, runner=decided.runner_name, found=found.value)
+
+    def _past(self, at: datetime | None) -> datetime:
+        """Return when something happened: the forge's clock may be ahead of ours."""
+        now = self._parts.clock.now()
+        return now if at is None else min(now, at)

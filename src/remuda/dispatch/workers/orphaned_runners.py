@@ -80,7 +80,7 @@ class OrphanedRunners:
     async def _pod(self, live: LiveClaim) -> PodState:
         """Look at our own view first; what is not there, or ended, is asked of the server."""
         view, claim = self._parts.view, live.claim
-        if not view.synced or not view.pods.all():
+        if not view.synced or len(view.pods) == 0:
             return PodState.UNKNOWN
         pod = view.pod(claim.pod)
         if pod is not None and pod.uid == claim.pod_uid:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "stale-queued"
 _PAGE: Final = 500
+_WAITING_MAX: Final = 5000
+_REST_TICKS: Final = 6
+"""These have waited for an hour: a minute more is nothing, and the queue may be long."""
 
 
 class StaleQueued:
@@ -38,9 +41,11 @@ class StaleQueued:
         doubts = [Doubt(job, Evidence.WAITING) for job in await self._waiting(before)]
         due = self._memory.due(doubts, parts.clock.monotonic(), self._settings.actions_max)
         await each(parts, NAME, due, self._ask)
-        return self._settings.tick_s
+        more = len(due) == self._settings.actions_max
+        return self._settings.tick_s * (1 if more else _REST_TICKS)
 
     async def _waiting(self, before: datetime) -> tuple[Job, ...]:
+        """Read the oldest: those behind them come up when these are asked about more seldom, or go."""
         found: list[Job] = []
         after = None
         while True:
@@ -48,7 +53,7 @@ class StaleQueued:
                 states={JobState.QUEUED}, queued_before=before, after=after, limit=_PAGE
             )
             found += page
-            if len(page) < _PAGE:
+            if len(page) < _PAGE or len(found) >= _WAITING_MAX:
                 return tuple(found)
             after = (page[-1].spec.queued_at, page[-1].spec.id)
 

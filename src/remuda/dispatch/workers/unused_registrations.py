@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 NAME: Final = "unused-registrations"
+_TICKS: Final = 3
+"""Its grace is minutes: it need not look as often as others."""
 
 
 class UnusedRegistrations:
@@ -33,7 +35,7 @@ class UnusedRegistrations:
             limit=self._settings.actions_max,
         )
         await each(parts, NAME, unused, self._remove)
-        return self._settings.tick_s
+        return self._settings.tick_s * _TICKS
 
     async def _remove(self, registration: Registration) -> None:
         parts, now = self._parts, self._parts.clock.monotonic()

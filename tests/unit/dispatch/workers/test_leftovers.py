@@ -11,11 +11,10 @@ import pytest
 from remuda.dispatch.workers.completed_claims import CompletedClaims
 from remuda.dispatch.workers.retention import Retention
 from remuda.dispatch.workers.unused_registrations import UnusedRegistrations
-from remuda.model.job import JobState, Kind
+from remuda.model.job import JobState
 from remuda.ports.deliveries import Delivery
 from remuda.ports.forge import ForgeThrottled, Removal
 from remuda.ports.jobs import JobEnd
-from remuda.ports.registrations import Registration
 from tests.unit.dispatch.yard import SETTINGS, down, story
 
 if TYPE_CHECKING:
@@ -99,18 +98,6 @@ async def test_a_claim_whose_job_runs_is_kept(yard: Yard) -> None:
 # --- Registrations ----------------------------------------------------------------------------------------------------
 
 
-async def noted(yard: Yard, name: str = "r-p", tenant: str = "acme") -> None:
-    registration = Registration(
-        runner_name=name,
-        kind=Kind.GITHUB,
-        tenant=tenant,
-        repository="acme/app",
-        job_id="forge/1",
-        pod="p",
-    )
-    await yard.parts.registrations.note(registration)
-
-
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
@@ -123,7 +110,7 @@ async def noted(yard: Yard, name: str = "r-p", tenant: str = "acme") -> None:
 def test_an_unused_registration(answer: Removal | Exception, left: int) -> None:
     @story()
     async def play(yard: Yard) -> None:
-        await noted(yard)
+        await yard.note()
         yard.forge.removals["r-p"] = answer
         await yard.later(301)
 
@@ -141,7 +128,7 @@ async def test_a_registration_with_a_claim_or_an_open_session_behind_it_is_left(
     await yard.queue(1)
     await yard.warm_pod("p")
     await yard.deliver("p")
-    await noted(yard)
+    await yard.note()
     await yard.later(3600)
 
     await UnusedRegistrations(yard.parts).tick()
@@ -151,7 +138,7 @@ async def test_a_registration_with_a_claim_or_an_open_session_behind_it_is_left(
 
 @story()
 async def test_a_young_registration_is_left(yard: Yard) -> None:
-    await noted(yard)
+    await yard.note()
     await yard.later(299)
 
     await UnusedRegistrations(yard.parts).tick()
@@ -163,7 +150,7 @@ async def test_a_young_registration_is_left(yard: Yard) -> None:
 async def test_one_tenant_that_is_throttled_stops_no_other(yard: Yard) -> None:
     wait = ForgeThrottled("Too much", why="429", fix="Wait", retry_after_s=300.0)
     for name, tenant in (("a", "acme"), ("b", "beta")):
-        await noted(yard, name, tenant)
+        await yard.note(name, tenant)
     yard.forge.removals["a"] = wait
     worker = UnusedRegistrations(yard.parts)
     await yard.later(301)

@@ -17,6 +17,7 @@ from tests.unit.dispatch.yard import GONE, QUEUED, SPACE, down, ended, runs_on, 
 from tests.unit.pools.ranch import Hurt
 
 if TYPE_CHECKING:
+    from remuda.ports.forge import ForgeJob
     from tests.unit.dispatch.yard import Yard
 
 
@@ -151,6 +152,38 @@ async def test_one_job_whose_forge_hangs_delays_no_other(yard: Yard) -> None:
     await yard.later(60)
 
     assert yard.state(2) is JobState.QUEUED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(runs_on("r-p"), id="it runs"),
+        pytest.param(ended("success", "r-p"), id="it ran"),
+    ],
+)
+def test_the_registration_of_a_runner_that_was_used_needs_no_removal(answer: ForgeJob) -> None:
+    @story()
+    async def play(yard: Yard) -> None:
+        worker = await handed_over(yard)
+        await yard.note("r-p")
+        yard.forge.say(1, answer)
+
+        await yard.turns(worker, 45)
+
+        assert yard.tables.registrations == {}
+
+    play()
+
+
+@story()
+async def test_the_registration_of_a_namesake_of_another_runner_stays(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    await yard.note("alien")
+    yard.forge.say(1, ended("success", "alien"))
+
+    await yard.turns(worker, 45)
+
+    assert list(yard.tables.registrations) == ["alien"]
 
 
 # --- Siblings ---------------------------------------------------------------------------------------------------------
