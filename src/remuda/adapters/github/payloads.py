@@ -27,6 +27,7 @@ _LABEL_MAX: Final = 256
 _LABELS_MAX: Final = 100
 _YEARS: Final = range(2000, 9000)
 _NUMBER_MAX: Final = 2**63 - 1
+_ACTIONS: Final = {action.value: action for action in Action}
 
 
 class GithubJob(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class JobMessage(msgspec.Struct, frozen=True):
 
     @property
     def known_action(self) -> Action | None:
-        return Action(self.action) if self.action in set(Action) else None
+        return _ACTIONS.get(self.action)
 
 
 _DECODER: Final = msgspec.json.Decoder(JobMessage)
