@@ -13,14 +13,16 @@ from collections import Counter, defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from remuda.adapters.kube_client import HttpWire, KubeClient
 from remuda.adapters.kube_client.kubeconfig import load
 from remuda.adapters.system import SystemClock, SystemIds
-from remuda.kube.core import NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Namespace
+from remuda.kube.core import EVENT, NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Namespace
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import RUNNER_POOL
-from remuda.ports.kube import Conflict, KubeError, Manifest, NotFound
+from remuda.ports.kube import Conflict, KubeError, Manifest, NotFound, Query
 from remuda.sim.fleet.desk import Deliver, Exit, Job
 from remuda.sim.fleet.host import HollowHost, HostSettings
 from tests.support.eventually import eventually
@@ -202,6 +204,13 @@ class Fleet:
             return "" if met() else self.describe()
 
         await eventually(probe, lambda unmet: not unmet, within_s=within_s)
+
+    async def described(self) -> str:
+        """Return what the cluster shows of the namespace, as JSON: Pods as they were at every version, and Events."""
+        steps = await self.recorder.caught_up()
+        events = await self.kube.list(EVENT, Query(namespace=self.namespace))
+        seen = [step.object for step in steps]
+        return "\n".join(msgspec.json.encode(item).decode() for item in (*seen, *events.items))
 
     def describe(self) -> str:
         """Say in a line per pool what is there, for a wait that was in vain."""

@@ -92,6 +92,9 @@ class RunnerDesk:
         finally:
             await client.close()
 
+    def tokens(self) -> list[str]:
+        return list(self._tokens.values())
+
     def doubled(self) -> list[str]:
         """Return jobs that began in two VMs, and VMs that were given two jobs."""
         jobs = Counter(self.begun)

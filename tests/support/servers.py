@@ -58,11 +58,15 @@ class Servers:
         alive = (name for name, process in self._running.items() if process.poll() is None)
         return self.url(next(alive, next(iter(self._ports))))
 
-    def start(self, name: str, *options: str, dies_at: str = "") -> None:
-        """Start a replica; with ``dies_at`` it kills itself at that step of its first hand-over."""
-        module = (
-            ["tests.support.dying_server", dies_at] if dies_at else ["remuda.cli.main", "server"]
-        )
+    def start(self, name: str, *options: str, dies_at: str = "none", unused_s: float = 300) -> None:
+        """
+        Start a replica.
+
+        With ``dies_at`` it kills itself at that step of its first hand-over; ``unused_s`` is its grace of registrations.
+        """
+        plain = dies_at == "none" and unused_s == 300
+        changed = ["tests.support.changed_server", dies_at, str(unused_s)]
+        module = ["remuda.cli.main", "server"] if plain else changed
         listen = self.url(name).removeprefix("http://")
         command = [sys.executable, "-m", *module, *self._options, f"--listen={listen}", *options]
         self._running[name] = self._processes.start(name, command, self._env)
