@@ -53,9 +53,9 @@ class Inquiry:
         self._quiet_until: dict[str, float] = {}
 
     async def about(
-        self, doubt: Doubt, before_requeue: Callable[[Doubt], Awaitable[None]] | None = None
+        self, doubt: Doubt, may_requeue: Callable[[Doubt], Awaitable[bool]] | None = None
     ) -> Told:
-        """Ask and act. ``before_requeue`` is awaited when nobody seems to execute the job, before it is put back."""
+        """Ask and act. ``may_requeue`` is asked when nobody seems to execute the job, before it is put back."""
         now = self._parts.clock.monotonic()
         said = await self._ask(doubt)
         self._memory.answered(doubt, said.state if said else None, now)
@@ -64,8 +64,12 @@ class Inquiry:
         gone_s = self._parts.settings.recovery.gone_s
         gone_for_s = self._memory.gone_for(doubt, now)
         decided = verdict(doubt, said, gone_for_s=gone_for_s, gone_s=gone_s)
-        if before_requeue is not None and isinstance(decided, Requeue):
-            await before_requeue(doubt)
+        if (
+            may_requeue is not None
+            and isinstance(decided, Requeue)
+            and not await may_requeue(doubt)
+        ):
+            decided = Leave("its runner executes a job, the forge says")
         await self._carry_out(doubt, decided)
         return Told(said.state, decided)
 

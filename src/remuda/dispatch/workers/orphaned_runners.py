@@ -24,6 +24,8 @@ from remuda.dispatch.workers.turning import each
 from remuda.kube.runner_view import runner_of
 from remuda.model.job import JobState
 from remuda.model.runner import Phase
+from remuda.ports.forge import Removal
+from remuda.ports.registrations import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +49,8 @@ class OrphanedRunners:
         self._reads_left = 0
         self._unproven: tuple[Job, ...] = ()
         self._asked: set[str] = set()
+        self._busy: set[object] = set()
+        """What the forge said is busy, and we do not know with what."""
 
     async def tick(self) -> float:
         parts, now = self._parts, self._parts.clock.monotonic()
@@ -57,6 +61,7 @@ class OrphanedRunners:
         self._reads_left, self._asked = self._settings.actions_max, set()
         doubts = [await self._doubt(job, claims) for job in running]
         self._unproven = tuple(d.job for d in doubts if d.evidence is Evidence.UNPROVEN)
+        self._busy &= {doubt.key for doubt in doubts}
         due = self._memory.due(doubts, now, self._settings.actions_max)
         await each(parts, NAME, due, self._ask)
         return soonest([self._memory.look_again(now)], at_most=self._settings.tick_s)
@@ -93,11 +98,28 @@ class OrphanedRunners:
     async def _ask(self, doubt: Doubt) -> None:
         self._asked.add(doubt.job.spec.id)
         lives = doubt.evidence is Evidence.UNPROVEN
-        await self._inquiry.about(doubt, self._ask_siblings if lives else None)
+        await self._inquiry.about(doubt, self._dismiss if lives else None)
+
+    async def _dismiss(self, doubt: Doubt) -> bool:
+        """
+        Have the forge take the runner away before its job is given to another: its Pod lives, and may yet take a job.
+
+        One that executes a job is not taken away. Which one that is was lost on its way, or the forge's list lags: so
+        others are asked about, and the claim moves. If that does not help, the job that waits goes back all the same.
+        """
+        job, parts = doubt.job, self._parts
+        removal = await parts.forges[job.spec.kind].remove(_registration(job))
+        if removal is not Removal.BUSY:
+            await parts.registrations.settle((job.runner_name,))
+        if removal is not Removal.REMOVED:
+            await self._ask_siblings(doubt)
+        again = doubt.key in self._busy
+        self._busy.add(doubt.key)
+        return removal is not Removal.BUSY or again
 
     async def _ask_siblings(self, doubt: Doubt) -> None:
         """
-        Look first whether the runner, which lives, executes another job, the message about which was lost.
+        Look whether the runner executes another job, or did, and the message about that was lost.
 
         If so, its claim moves to that job, and the release that comes after this finds nothing to release.
         """
@@ -112,3 +134,16 @@ class OrphanedRunners:
         for job in others[:_SIBLINGS_MAX]:
             self._asked.add(job.spec.id)
             await self._inquiry.about(Doubt(job, Evidence.WAITING))
+
+
+def _registration(job: Job) -> Registration:
+    """Name a runner by what its job knows of it: the forge finds it by its name."""
+    assert job.claim is not None, "it runs on a Pod"
+    return Registration(
+        runner_name=job.runner_name,
+        kind=job.spec.kind,
+        tenant=job.spec.tenant,
+        repository=job.spec.repository,
+        job_id=job.spec.id,
+        pod=job.claim.pod,
+    )

@@ -11,7 +11,7 @@ from remuda.dispatch.decide.recovery import Doubt, Evidence, Requeue
 from remuda.dispatch.workers.orphaned_runners import OrphanedRunners
 from remuda.model.job import JobState
 from remuda.ports.database import DatabaseTimeout
-from remuda.ports.forge import ForgeThrottled
+from remuda.ports.forge import ForgeThrottled, Removal
 from remuda.ports.jobs import PodEnd, Running
 from tests.unit.dispatch.yard import GONE, QUEUED, SPACE, down, ended, runs_on, story
 from tests.unit.pools.ranch import Hurt
@@ -195,12 +195,77 @@ async def test_a_runner_that_executes_a_sibling_keeps_its_claim_although_its_own
 ) -> None:
     worker = await handed_over(yard)
     await yard.queue(2)
+    yard.forge.removals["r-p"] = Removal.BUSY
     yard.forge.say(2, runs_on("r-p"))  # and the message about it was lost
 
     await yard.turns(worker, 45)
 
     assert yard.tables.claims["p"].claim.job_id == "forge/2"
     assert yard.state(2) is JobState.RUNNING
+    assert yard.state(1) is JobState.QUEUED
+
+
+@story()
+async def test_a_runner_that_nobody_took_up_is_taken_away_at_its_forge_first(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    await yard.note("r-p")
+
+    await yard.turns(worker, 45)
+
+    assert yard.forge.removed == ["r-p"]
+    assert yard.tables.registrations == {}
+    assert yard.state(1) is JobState.QUEUED
+
+
+@story()
+async def test_a_runner_that_is_busy_keeps_its_job_while_the_forges_list_lags(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    yard.forge.removals["r-p"] = Removal.BUSY
+    await yard.turns(worker, 31)
+    assert yard.forge.removed == ["r-p"]
+    yard.forge.say(1, runs_on("r-p"))  # the list has caught up
+
+    await yard.turns(worker, 60)
+
+    assert yard.state(1) is JobState.RUNNING
+    assert yard.tables.claims["p"].executed_at is not None
+
+
+@story()
+async def test_a_runner_that_is_busy_with_who_knows_what_gives_its_job_back_within_a_minute(
+    yard: Yard,
+) -> None:
+    worker = await handed_over(yard)
+    yard.forge.removals["r-p"] = Removal.BUSY
+
+    await yard.turns(worker, 58)
+
+    assert yard.state(1) is JobState.QUEUED
+
+
+@story()
+async def test_a_runner_that_cannot_be_taken_away_keeps_its_job_for_now(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    yard.forge.removals["r-p"] = down()
+    await yard.turns(worker, 60)
+    assert yard.state(1) is JobState.RUNNING
+
+    yard.forge.removals.clear()
+    await yard.turns(worker, 60)
+    assert yard.state(1) is JobState.QUEUED
+
+
+@story()
+async def test_a_runner_that_ran_a_sibling_to_its_end_unheard_is_found_out(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    await yard.queue(2)
+    yard.forge.removals["r-p"] = Removal.GONE
+    yard.forge.say(2, ended("success", "r-p"))
+
+    await yard.turns(worker, 45)
+
+    assert yard.state(2) is JobState.COMPLETED
+    assert yard.session("p").executed_job_id == "forge/2"
     assert yard.state(1) is JobState.QUEUED
 
 
@@ -233,6 +298,7 @@ async def test_once_proven_a_sibling_execution_is_left_while_the_pod_lives(yard:
 async def test_siblings_are_asked_about_a_few_at_a_time_and_once_in_a_turn(yard: Yard) -> None:
     worker = await handed_over(yard)
     await handed_over(yard, 2, "q")
+    yard.forge.removals |= {"r-p": Removal.GONE, "r-q": Removal.GONE}
     await yard.queue(*range(3, 40))
     await yard.turns(worker, 20)
     yard.forge.asked.clear()
