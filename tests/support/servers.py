@@ -62,7 +62,7 @@ class Servers:
         """
         Start a replica.
 
-        With ``dies_at`` it kills itself at that step of its first hand-over; ``unused_s`` is its grace of registrations.
+        With ``dies_at`` it kills itself at that step of its first hand-over; ``unused_s`` is a grace.
         """
         plain = dies_at == "none" and unused_s == 300
         changed = ["tests.support.changed_server", dies_at, str(unused_s)]
