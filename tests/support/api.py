@@ -190,14 +190,19 @@ def a_condition(kind: str, status: str = "True", **more: str) -> dict[str, JsonV
 
 @asynccontextmanager
 async def an_office(
-    clock: Clock | None = None, feed_settings: FeedSettings | None = None, *, sees: bool = True
+    clock: Clock | None = None,
+    feed_settings: FeedSettings | None = None,
+    *,
+    sees: bool = True,
+    meddle: Callable[[Ports], Ports] = lambda ports: ports,
 ) -> AsyncIterator[Office]:
-    """Open one. It may be one that never gets to see the fleet."""
+    """Open one. It may be one that never gets to see the fleet, or one with other stores than those in memory."""
     clock = clock or SimClock(asyncio.get_running_loop())
     plane = ControlPlane.in_memory(clock, SeededIds(1, "plane"))
     tables = Tables(clock)
     kube = KubeClient(plane.wire())
-    dispatch = Dispatch(_ports(kube, tables, clock), SETTINGS, DispatchMetrics(CollectorRegistry()))
+    ports = meddle(_ports(kube, tables, clock))
+    dispatch = Dispatch(ports, SETTINGS, DispatchMetrics(CollectorRegistry()))
     front = assemble(dispatch, GithubWebhooks(GITHUB))
     feed = front.feed
     feed.settings = feed_settings or feed.settings

@@ -131,6 +131,22 @@ async def test_an_entry_that_is_written_late_is_told_in_its_place(office: Office
 
 
 @api_story
+async def test_who_comes_while_an_entry_is_late_hears_of_nothing_behind_it(office: Office) -> None:
+    await say(office, 1)
+    async with office.events(query={"after": 0}) as first:
+        await asyncio.sleep(2)
+        await say(office, 2)
+        late = office.tables.decisions.pop(1)
+        await asyncio.sleep(1)
+        async with office.events(query={"after": 0}) as second:
+            await asyncio.sleep(1)
+            assert numbers(first) == numbers(second) == [1]
+            office.tables.decisions.insert(1, late)
+            await asyncio.sleep(2)
+            assert numbers(first) == numbers(second) == [1, 2, 3]
+
+
+@api_story
 async def test_a_number_that_was_never_written_holds_nobody_up_for_long(office: Office) -> None:
     await say(office, 1)
     async with office.events(query={"after": 0}) as stream:
