@@ -48,7 +48,10 @@ class PollSettings:
     outage_pause_s: float = 5.0
     """How long a forge is left alone in an outage; doubled with each further failure, up to ``outage_pause_max_s``."""
 
-    outage_pause_max_s: float = 60.0
+    outage_pause_max_s: float = 20.0
+
+    outage_hold_max_s: float = 30.0
+    """How long a job is held back at most because its forge did not answer: that is not the job's fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ def judge(error: ForgeError, job: Job, settings: PollSettings) -> Judgement:
             pause = timedelta(seconds=pause_s)
             return Judgement(word="throttled", hold=pause, without=tenants, pass_over_s=pause_s)
         case _:
+            hold = min(hold, timedelta(seconds=settings.outage_hold_max_s))
             return Judgement(
                 word="unavailable", hold=hold, without=this_job, outage=True, registered=None
             )

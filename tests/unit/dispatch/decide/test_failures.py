@@ -80,6 +80,10 @@ def test_a_job_is_held_twice_as_long_each_time_up_to_a_bound(attempts: int, hold
     assert hold_of(Job(spec=a_job(1), attempts=attempts), SETTINGS) == timedelta(seconds=hold_s)
 
 
+def test_an_outage_holds_no_job_for_long_however_often_it_was_tried() -> None:
+    assert judge(OUTAGE, Job(spec=a_job(1), attempts=9), SETTINGS).hold == timedelta(seconds=30)
+
+
 def test_exclusions_add_up() -> None:
     both = merged(THIS_JOB, merged(THIS_REPOSITORY, THIS_TENANT))
     assert both == Without(frozenset({"acme"}), frozenset({"acme/app"}), frozenset({"forge/1"}))
