@@ -248,6 +248,7 @@ async def test_tenants_that_cannot_be_served_are_refused_as_tenants(
     with pytest.raises(ForgeRefused, match="suspended") as refused:
         await forge.mint(a_job(HOST), a_runner())
     assert refused.value.scope is Scope.TENANT
+    assert github.asked("token") == [], "it is not even asked for a token"
     with pytest.raises(ForgeRefused, match="not installed") as refused:
         await forge.mint(a_job(HOST, tenant="nobody"), a_runner())
     assert refused.value.scope is Scope.TENANT
