@@ -54,6 +54,7 @@ class Pod:
     async def start(self) -> asyncio.subprocess.Process:
         env = {
             "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "REMUDA_DISPATCH_URL": self.server.url,
             "REMUDA_POOL": "linux",
             "REMUDA_POD_NAME": "linux-a",

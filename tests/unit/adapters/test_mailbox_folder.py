@@ -99,6 +99,20 @@ def test_a_mailbox_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
         MailboxFolder(tmp_path / "mailbox").put_stop()
 
 
+def test_a_job_shows_only_once_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def look(_: int) -> None:
+        seen.append((tmp_path / "job.json").exists())
+
+    monkeypatch.setattr(os, "fsync", look)
+    MailboxFolder(tmp_path).put_job(b"{}")
+
+    assert seen == [False, True], "the file is made durable under another name, then the folder"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_writer_that_is_killed_leaves_whole_jobs_or_none(tmp_path: Path, seed: int) -> None:
     writer = subprocess.Popen(  # noqa: S603 - our own code
