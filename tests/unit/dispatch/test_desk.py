@@ -388,8 +388,8 @@ async def test_an_outage_of_the_forge_does_not_stamp_the_whole_warm_pool(hall: H
         assert await poll.answer() == NothingYet()
 
     stamps = [said for said in hall.tap.writes if said.startswith("PATCH")]
-    assert len(stamps) <= 40, "a few attempts before the outage is known, then one at a time"
-    assert hall.forge.asked <= 20
+    assert len(stamps) <= 50, "those that were under way when it began, then one at a time"
+    assert hall.forge.asked <= 25
     for number in range(20):
         assert not await hall.is_stamped(f"p{number}")
     hall.forge.always = lambda _: None
