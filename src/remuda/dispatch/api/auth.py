@@ -9,8 +9,8 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from remuda.dispatch.tokens import PREFIX
 from remuda.dispatch.api.problems import Problem
+from remuda.dispatch.tokens import PREFIX
 from remuda.dispatch.who import PersonIdentity, ServiceIdentity, Unknown
 from remuda.ports.api_tokens import Role
 
