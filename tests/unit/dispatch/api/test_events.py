@@ -147,6 +147,18 @@ async def test_who_comes_while_an_entry_is_late_hears_of_nothing_behind_it(offic
 
 
 @api_story
+async def test_the_first_who_comes_while_an_entry_is_late_hears_of_it(office: Office) -> None:
+    await say(office, 3)
+    late = office.tables.decisions.pop(1)
+    async with office.events() as new, office.events(query={"after": 1}) as back:
+        await asyncio.sleep(2)
+        assert numbers(new) == numbers(back) == []
+        office.tables.decisions.insert(1, late)
+        await asyncio.sleep(2)
+        assert numbers(new) == numbers(back) == [2, 3]
+
+
+@api_story
 async def test_a_number_that_was_never_written_holds_nobody_up_for_long(office: Office) -> None:
     await say(office, 1)
     async with office.events(query={"after": 0}) as stream:
