@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.model.errors import RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 JOB: Final = "job.json"
@@ -41,8 +41,10 @@ class Holds(Enum):
 class MailboxFolder:
     """A folder on this machine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fsync) -> None:
         self._folder = folder
+        self._sync = sync
+        """Makes a file or a folder durable, by its descriptor."""
 
     def holds(self) -> Holds:
         """Say what is there. A name is enough: whatever bears it, no second job is put next to it."""
@@ -85,7 +87,7 @@ class MailboxFolder:
                 with os.fdopen(file, "wb") as stream:
                     stream.write(content)
                     stream.flush()
-                    os.fsync(stream.fileno())
+                    self._sync(stream.fileno())
                 unfinished.rename(self._folder / name)
             except OSError:
                 with contextlib.suppress(OSError):
@@ -96,7 +98,7 @@ class MailboxFolder:
     def _sync_folder(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
+            self._sync(folder)
         finally:
             os.close(folder)
 

@@ -99,16 +99,13 @@ def test_a_mailbox_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
         MailboxFolder(tmp_path / "mailbox").put_stop()
 
 
-def test_a_job_shows_only_once_it_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_shows_only_once_it_is_durable(tmp_path: Path) -> None:
     seen: list[bool] = []
 
     def look(_: int) -> None:
         seen.append((tmp_path / "job.json").exists())
 
-    monkeypatch.setattr(os, "fsync", look)
-    MailboxFolder(tmp_path).put_job(b"{}")
+    MailboxFolder(tmp_path, sync=look).put_job(b"{}")
 
     assert seen == [False, True], "the file is made durable under another name, then the folder"
 
