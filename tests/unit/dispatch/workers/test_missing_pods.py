@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remuda.dispatch.workers.missing_pods import MissingPods
 from remuda.model.job import JobState
-from remuda.ports.jobs import JobEnd
+from remuda.ports.jobs import JobEnd, PodEnd
 from tests.unit.dispatch.yard import QUEUED, ended, runs_on, story
 from tests.unit.pools.ranch import Hurt
 
@@ -210,6 +210,28 @@ async def test_a_worker_that_was_paused_before_it_acts_takes_no_new_claim_away(y
     await worker._vanished(old, 60.0)  # noqa: SLF001 - what it does with what it saw before
 
     assert yard.tables.claims["p"].claim == old.claim
+
+
+@story()
+async def test_what_a_worker_saw_of_a_pod_does_not_close_the_session_of_its_namesake(
+    yard: Yard,
+) -> None:
+    worker = await vanished(yard)
+    await worker.tick()
+    (old,) = await yard.parts.views.claims()
+    spent = yard.session("p")
+    await yard.jobs.stop_pod(PodEnd(pod="p", ended_at=yard.clock.now(), by="another replica"))
+    await yard.queue(2)
+    await yard.warm_pod("p")
+    await yard.later(1)
+    fresh = await yard.deliver("p")
+    await complete(yard, fresh.job_id)
+    assert yard.tables.claims == {}
+
+    await worker._vanished(old, 60.0)  # noqa: SLF001 - what it does with what it saw before
+    await worker._close(spent, None, 60.0)  # noqa: SLF001 - likewise
+
+    assert yard.tables.sessions[fresh.pod_uid].ended_at is None
 
 
 @story()

@@ -356,6 +356,32 @@ async def test_a_claim_made_while_it_thought_about_another_pod_saves_its_pod(yar
 
 
 @story()
+async def test_an_open_session_that_the_first_read_missed_saves_its_pod_through_its_teardown(
+    yard: Yard,
+) -> None:
+    await yard.queue(1)
+    worker = await aged(yard, "p", warm=False)
+    await yard.deliver("p")
+    end = JobEnd(
+        job_id="forge/1",
+        tenant="acme",
+        conclusion="success",
+        ended_at=yard.clock.now(),
+        by="test",
+        runner_name="r-p",
+    )
+    await yard.jobs.complete(end)
+
+    async def nobody() -> frozenset[str]:
+        return frozenset()
+
+    yard.views.occupied_pods = nobody  # type: ignore[method-assign]
+    await yard.turns(worker, LONG)
+
+    assert await yard.is_there("p")
+
+
+@story()
 async def test_a_list_that_fails_deletes_nothing(yard: Yard) -> None:
     worker = await aged(yard, "p", warm=False)
     await yard.turns(worker, 290)
