@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.dispatch.answers import ComeBack, Handed, Leave, NothingYet
-from remuda.dispatch.attempt import Step
+from remuda.dispatch.attempt import Step, surely
 from remuda.model.job import JobState, Size
 from remuda.ports.forge import ForgeRefused, ForgeThrottled, Scope
 from remuda.ports.jobs import JobEnd, PodEnd, Release
+from remuda.sim.loop import run
 from tests.support.forges import down
 from tests.unit.dispatch.hall import in_hall
 from tests.unit.pools.ranch import Hurt
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from remuda.dispatch.answers import Answer
     from tests.unit.dispatch.hall import Asking, Hall
 
-STEPS = [step for step in Step if step is not Step.ANSWERED]
+STEPS: list[Step] = [step for step in Step if step is not Step.ANSWERED]
 PATCH = r"^PATCH .*/pods/"
 
 
@@ -104,6 +105,8 @@ def test_a_client_that_goes_away_at_any_step_gets_nothing_and_leaves_no_trace(st
         await hall.nothing_is_left()
         assert hall.job().hold_until is None
         assert hall.polled("client_gone") == 1
+        asked = STEPS.index(step) >= STEPS.index(Step.MINTED)
+        assert hall.forge.asked == asked, "nothing more is done for who is gone"
         await hand_over_later(hall)
 
     in_hall(play)
@@ -392,6 +395,58 @@ def test_a_call_to_the_database_that_is_not_answered_is_undone(call: str, done: 
             await hand_over_later(hall)
 
     in_hall(play)
+
+
+def test_a_client_that_goes_while_nobody_knows_whether_its_job_runs_leaves_no_trace() -> None:
+    async def play(hall: Hall) -> None:
+        hall.wounds.fails, hall.wounds.done_first = {"mark_running": 1}, True
+        asking = await begin(hall)
+
+        async def go() -> None:
+            asking.gone.set()
+            hall.at = None
+
+        async def at(step: Step) -> None:
+            if step is Step.NUMBERED:
+                hall.group.create_task(go_soon())
+
+        async def go_soon() -> None:
+            await hall.later(0.0015)  # it is under way
+            await go()
+
+        hall.at = at
+        await asking.answer()
+        await hall.later(2)
+        await hall.nothing_is_left()
+
+    in_hall(play)
+
+
+def test_what_must_be_done_is_done_however_often_we_are_cancelled() -> None:
+    async def main() -> None:
+        done: list[str] = []
+
+        async def work() -> None:
+            await asyncio.sleep(1)
+            done.append("done")
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(surely(work, within_s=10))
+            for _ in range(2):
+                await asyncio.sleep(0.5)
+                task.cancel()
+        assert task.cancelled()
+        assert done == ["done"]
+
+    run(main)
+
+
+def test_what_must_be_done_is_given_up_when_its_time_is_up() -> None:
+    async def main() -> None:
+        await surely(lambda: asyncio.sleep(3600), within_s=10)
+        assert asyncio.get_running_loop().time() == 10
+
+    run(main)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["not carried out", "carried out"])
