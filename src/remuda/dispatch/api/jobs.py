@@ -37,6 +37,7 @@ class JobRoutes:
         pool: Named = None,
         tenant: Named = None,
         repository: Named = None,
+        *,
         limit: Page = 100,
         cursor: Cursor = None,
     ) -> JobPage:
