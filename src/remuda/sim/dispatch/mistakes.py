@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
 
 from remuda.kube.core import POD
 from remuda.kube.names import OWNER, RUNNER
-from remuda.kube.patches import JsonPatch
+from remuda.kube.patches import JsonPatch, MergePatch
 from remuda.ports.jobs import Attribution
 from remuda.ports.kube import KubeError, Query, Unavailable
 from remuda.sim.jobs.store import MemoryJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from remuda.dispatch.workers import RecoveryParts
     from remuda.kube.kinds import Kind
     from remuda.kube.meta import Resource
@@ -33,22 +33,55 @@ class Unbelieving(MemoryJobs):
         return Attribution.UNKNOWN_RUNNER
 
 
-class StickyStamps:
-    """A Kubernetes on which, while ``sticks`` says so, the stamp of a claim cannot be taken off a Pod."""
+class Stamping:
+    """How stamps fare. Stories change it while they run."""
 
-    def __init__(self, inner: Kube, sticks: Callable[[], bool]) -> None:
-        self._inner, self._sticks = inner, sticks
+    def __init__(self, *, sticks: bool = False, slips: bool = False) -> None:
+        self.sticks = sticks
+        """None can be taken off."""
+        self.slips = slips
+        """None is written, and nobody looks whether it was."""
+
+
+class MistakenKube:
+    """A Kubernetes on which the stamps of Pods fare as ``stamping`` says."""
+
+    def __init__(self, inner: Kube, stamping: Stamping) -> None:
+        self._inner, self._stamping = inner, stamping
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - everything else is as it was
         return getattr(self._inner, name)
 
-    def within(self, seconds: float) -> StickyStamps:
-        return StickyStamps(self._inner.within(seconds), self._sticks)
+    def within(self, seconds: float) -> MistakenKube:
+        return MistakenKube(self._inner.within(seconds), self._stamping)
 
     async def patch(self, kind: Kind[T], name: str, patch: Patch, **how: str) -> T:
-        if isinstance(patch, JsonPatch) and kind is POD and self._sticks():
+        owner = _owner_after(patch) if kind is POD else ""
+        if owner is None and self._stamping.sticks:
             raise Unavailable(f"patch pods/{name}", why="the server failed", fix="Try again")
+        if owner and self._stamping.slips:
+            return await self._as_if(kind, name, patch, **how)
         return await self._inner.patch(kind, name, patch, **how)
+
+    async def _as_if(self, kind: Kind[T], name: str, patch: Patch, **how: str) -> T:
+        """Return what a Pod would be with its stamp, and write nothing."""
+        pod = await self._inner.get(kind, name, namespace=how.get("namespace", ""))
+        assert isinstance(patch, MergePatch)
+        meta = cast("dict[str, dict[str, str]]", patch.changes["metadata"])
+        stamped = msgspec.structs.replace(
+            pod.metadata,
+            labels={**pod.metadata.labels, **meta["labels"]},
+            annotations={**pod.metadata.annotations, **meta["annotations"]},
+        )
+        return msgspec.structs.replace(pod, metadata=stamped)
+
+
+def _owner_after(patch: Patch) -> str | None:
+    """Return the owner that a patch gives a Pod: None if it takes it away, empty if it leaves it alone."""
+    if isinstance(patch, JsonPatch):
+        return None  # of Pods, dispatch takes nothing away but stamps
+    meta = cast("dict[str, dict[str, str | None]]", patch.changes.get("metadata") or {})
+    return (meta.get("labels") or {}).get(OWNER, "")
 
 
 class NaiveReaper:

@@ -21,7 +21,7 @@ from remuda.model.job import Kind
 from remuda.ports.database import DatabaseConflict, DatabaseError, DatabaseTimeout
 from remuda.ports.forge import ForgeError, ForgeUnavailable
 from remuda.sim.dispatch.lines import Served
-from remuda.sim.dispatch.mistakes import NaiveReaper, StickyStamps, Unbelieving
+from remuda.sim.dispatch.mistakes import MistakenKube, NaiveReaper, Stamping, Unbelieving
 from remuda.sim.jobs.api_tokens import MemoryApiTokens
 from remuda.sim.jobs.deliveries import MemoryDeliveries
 from remuda.sim.jobs.local import MemoryLocalJobs
@@ -52,7 +52,7 @@ P = TypeVar("P")
 
 DATABASE_S = 5.0
 FORGE_S = 10.0
-GUARDS = frozenset({"sweep", "reaper", "recovery", "proof", "unstamp", "attribution"})
+GUARDS = frozenset({"sweep", "reaper", "recovery", "proof", "stamp", "unstamp", "attribution"})
 """What a replica can be made without."""
 
 
@@ -82,8 +82,7 @@ class ReplicaMaker:
     ) -> None:
         self.settings, self.database, self.forge = settings, database, forge
         self.balancer, self.broken = balancer, broken
-        self.stamps_stick = "unstamp" in broken
-        """No stamp can be taken off with its claim: the API server refuses, or nobody does it."""
+        self.stamping = Stamping(sticks="unstamp" in broken, slips="stamp" in broken)
         self.die: Callable[[str], None] = lambda _name: None
         """Kills a replica."""
         self._deaths: dict[Step, int] = {}
@@ -171,7 +170,7 @@ def _ports(maker: ReplicaMaker, process: Process) -> Ports:
     jobs = (Unbelieving if "attribution" in maker.broken else MemoryJobs)(database.tables)
     forge = faulty_port(maker.forge, link, _FORGE)
     return Ports(
-        kube=StickyStamps(process.kube, lambda: maker.stamps_stick),
+        kube=MistakenKube(process.kube, maker.stamping),
         store=_over(link, jobs, "jobs"),
         views=_over(link, database.views, "views"),
         deliveries=_over(link, database.deliveries, "deliveries"),

@@ -9,6 +9,7 @@ the forge itself is in ``faults``, and with its messages in ``post.rates``. It k
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from remuda.sim.forge.limits import RateLimits
 from remuda.sim.forge.post import Post
 from remuda.sim.forge.things import Guest, HubFaults, HubJob, HubRunner
 from remuda.sim.forge.words import announce, message, read
+from remuda.sim.link import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,6 +65,8 @@ class FakeGithub:
         """By name. A registration that is gone is not among them."""
         self.minted: list[HubRunner] = []
         """All that there ever were."""
+        self.minting: Counter[str] = Counter()
+        """By actor: how many mints are under way, where they take time."""
         self.on_change: Watcher = lambda _what, _job: None
         """Told of every change of a job, at once: ``queued``, ``in_progress``, ``completed``."""
         self._numbers = 1000
@@ -149,6 +153,8 @@ class FakeGithub:
     async def mint(self, job: JobSpec, runner: NewRunner) -> Minted:
         self._be_up("register a runner")
         self.limits.spend(job.tenant)
+        if self.faults.mint_s:
+            await self._take_time(self.faults.mint_s)
         if (scope := self.faults.refuses.get(job.tenant)) is not None:
             raise ForgeRefused(
                 f"Registering {runner.name}", why="403", fix="Install the App", scope=scope
@@ -172,6 +178,14 @@ class FakeGithub:
             number=made.number,
         )
         return Minted(encoded_jit_config=made.config, registration=registration)
+
+    async def _take_time(self, seconds: float) -> None:
+        actor = WRITER.get()
+        self.minting[actor] += 1
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self.minting[actor] -= 1
 
     def _register(self, job: JobSpec, runner: NewRunner) -> HubRunner:
         made = HubRunner(

@@ -106,6 +106,8 @@ class HubFaults:
     """What is wrong with a forge now. Stories change it while they run."""
 
     is_down: bool = False
+    mint_s: float = 0.0
+    """How long a mint takes."""
     mint_fails: float = 0.0
     """The chance that a mint is refused by a server error; nothing is registered."""
     mint_unanswered: float = 0.0

@@ -6,7 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.dispatch.acts import a_warm_fleet, ends_well
+from remuda.sim.scenarios.dispatch.acts import (
+    V1,
+    a_warm_fleet,
+    ends_well,
+    violated,
+    waited_s,
+)
 from remuda.sim.scenarios.dispatch.in_time import InTime
 from remuda.sim.scenarios.dispatch.stage import REPLICAS
 
@@ -14,19 +20,23 @@ if TYPE_CHECKING:
     from remuda.sim.scenarios.dispatch.stage import DispatchStage
     from remuda.sim.world import World
 
-JOB_S = 40.0
-EVERY_S = 4.0
+JOB_S = 20.0
+EVERY_S = 5.0
 ORDERS = (
     *(REPLICAS[:1], REPLICAS[1:], REPLICAS, REPLICAS[::-1]),
     *(REPLICAS[:1] * 2, REPLICAS[1:] * 2),
 )
 """Who is restarted, one after the other."""
+MINT_S = 3.0
+HANDED_S = 20.0
+"""From queued to handed over: a mint, and one more if the first replica was told to stop before."""
 WITHIN_S = 8.0
 """V1, and what a runner waits before it asks again when its replica goes down."""
 
 
 async def play(world: World, options: Options) -> None:
-    stage = await a_warm_fleet(world, options, hosts=4, vms=6, replicas=18)
+    stage = await a_warm_fleet(world, options, hosts=3, vms=4, replicas=10)
+    stage.forge.faults.mint_s = MINT_S  # long enough for a deploy to come in between
     in_time = InTime(stage, within_s=WITHIN_S)
     tasks = [
         world.group.create_task(in_time.run(), name="watch of V1"),
@@ -35,18 +45,27 @@ async def play(world: World, options: Options) -> None:
     await asyncio.sleep(30.0)
     for order in ORDERS:
         for name in order:
-            _restart(world, stage, name, kill="goodbye" in options.broken)
+            await _restart(world, stage, name, kill="goodbye" in options.broken)
             await asyncio.sleep(10.0)
-        await asyncio.sleep(45.0)
+        await asyncio.sleep(30.0)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
+    await asyncio.sleep(HANDED_S)
+    slowest = max((waited_s(stage, job), job.id) for job in stage.forge.jobs.values())
+    if slowest[0] > HANDED_S:
+        violated(world, V1, f"{slowest[1]} waited for {slowest[0]:.0f} s, with runners to spare")
     longest = f"work and a warm runner were both there for at most {in_time.longest_s:.1f} s"
     world.trace.note("world", "measured", "handed-out", f"{in_time.longest_s:.1f}s", longest)
     await ends_well(world, stage)
 
 
-def _restart(world: World, stage: DispatchStage, name: str, *, kill: bool) -> None:
+async def _restart(world: World, stage: DispatchStage, name: str, *, kill: bool) -> None:
+    """Restart a replica, at the worst moment: in the middle of a mint, if one comes soon."""
+    for _ in range(300):
+        if stage.forge.minting[name]:
+            break
+        await asyncio.sleep(0.1)
     if kill:
         world.crash(name, why="the deploy does not wait")
     else:
@@ -63,7 +82,7 @@ SERVER_DEPLOY = Scenario(
     name="server-deploy",
     summary="Replicas of dispatch are restarted in every order while jobs run: none is cut short, lost or kept waiting",
     description=(
-        "Jobs arrive every four seconds while each replica is told to stop, alone, after the other and twice in a row. "
+        "Jobs arrive every five seconds while each replica is told to stop, alone, after the other and twice in a row. "
         "A replica that goes takes no more polls, finishes what is past the stamp and gives the rest back. So no job "
         "is cut short or handed over twice, and work and a warm runner are never both there for more than a moment."
     ),

@@ -18,17 +18,22 @@ JOBS = 3
 REPLICAS = 6
 GRACE_S = 300.0
 SWEEP_S = 60.0
+SILENT_S = 60.0
 
 
 async def play(world: World, options: Options) -> None:
-    stage = await a_warm_fleet(world, options, hosts=3, vms=4, replicas=REPLICAS)
+    stage = await a_warm_fleet(world, options, hosts=5, vms=2, replicas=REPLICAS)
     await asyncio.sleep(GRACE_S)  # a young Pod is left alone in any case
-    # The API server refuses what would mend it at once: only a later look can.
-    stage.replicas.stamps_stick = True
+    # The API server refuses what would mend it at once, and the stamped runners do not ask: only a later look can.
+    stage.replicas.stamping.sticks = True
     stage.replicas.die_at(Step.STAMPED, times=JOBS)
     jobs = [stage.job(30.0) for _ in range(JOBS)]
-    await demand_handed(world, stage, jobs, V2, within_s=120.0)
-    stage.replicas.stamps_stick = False
+    watch = world.group.create_task(_silence(world, stage), name="silence of stamped runners")
+    await demand_handed(world, stage, jobs, V2, within_s=180.0)
+    watch.cancel()
+    await asyncio.wait({watch})
+    stage.replicas.stamping.sticks = False
+    world.trace.note("world", "stamped", "-", str(len(zombies(stage))), "without a claim")
     await demand(
         world,
         V3,
@@ -37,6 +42,16 @@ async def play(world: World, options: Options) -> None:
         within_s=GRACE_S + SWEEP_S,
     )
     await ends_well(world, stage)
+
+
+async def _silence(world: World, stage: DispatchStage) -> None:
+    """Hold the agents whose runners carry a stamp and have no job: they do not ask again for a while."""
+    while True:
+        for name, disk in stage.disks.items():
+            stamped = [uid for uid in disk.vms if stage.stamped.owners.get(uid)]
+            if any(stage.guests.alive(uid) is None for uid in stamped):
+                world.pause(name, SILENT_S)
+        await asyncio.sleep(0.2)
 
 
 def zombies(stage: DispatchStage) -> list[str]:

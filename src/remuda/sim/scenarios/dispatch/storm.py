@@ -144,8 +144,7 @@ DISPATCH_STORM = Scenario(
     breaks={
         "proof": "a stamped runner without a claim is taken for idle (S2)",
         "recovery": "nobody mends what was left half done (V2)",
-        "sweep": "nobody asks the forge for jobs that no message announced (V2)",
-        "attribution": "what the forge says about who executes a job is not believed (S6)",
+        "stamp": "a job is handed to a runner whose stamp nobody wrote (S8)",
     },
     until_s=900.0,
     run=play,

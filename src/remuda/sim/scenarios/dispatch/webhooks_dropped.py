@@ -77,6 +77,6 @@ WEBHOOKS_DROPPED = Scenario(
         "V8 quiet",
     ),
     breaks={"sweep": "nobody asks the forge for jobs that no message announced (V1)"},
-    until_s=1500.0,
+    until_s=1200.0,
     run=play,
 )
