@@ -1,4 +1,4 @@
-"""The commands of the tutorial and of the operator's page, run as they stand there."""
+"""The commands of the tutorial and of the pages about the operator and dispatch, run as they stand there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.kubectl import found
+from tests.support.postgres import private_folder
 from tests.support.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs/tutorial/first-run.md"
 OPERATOR = ROOT / "docs/howto/run-the-operator.md"
+SERVER = ROOT / "docs/howto/run-the-server.md"
 
 
 def _commands(page: Path) -> list[str]:
@@ -77,3 +79,23 @@ def test_the_operator_is_run_as_printed(tmp_path: Path) -> None:
     ):
         assert said in printed
     assert "stopped" in (tmp_path / "controller.log").read_text()
+
+
+def test_dispatch_is_run_as_printed() -> None:
+    folder = private_folder()
+    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    commands = "\n".join(_commands(SERVER))
+    assert ":8080" in commands
+    try:
+        printed = _run(commands.replace(":8080", f":{free_port()}"), folder)
+        for said in (
+            "ready\n",
+            "alice                            operate",
+            '"state":"queued"',
+            '"why":"runners_missing"',
+            '"outcome":"cancelled"',
+        ):
+            assert said in printed
+        assert "stopped" in (folder / "server.log").read_text()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

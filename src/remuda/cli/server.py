@@ -141,7 +141,7 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
 
     \b
     Examples:
-      remuda server --kubeconfig ./data/kubeconfig --namespace default --data ./data/postgres
+      remuda server --kubeconfig ./data/kubeconfig --namespace default --data ./postgres
       REMUDA_DATABASE_URL=postgresql://remuda:…@db/remuda remuda server --namespace ci --listen :8080
       remuda server tokens create --role operate alice
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
