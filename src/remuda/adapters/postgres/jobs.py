@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from remuda.adapters.postgres.claim_lines import ClaimLines
 from remuda.adapters.postgres.job_rows import (
     completion_of,
     job_of,
@@ -37,6 +38,7 @@ from remuda.ports.jobs import (
     NothingToDo,
     Over,
     PodStopped,
+    Release,
     Released,
     Running,
     Sighted,
@@ -44,7 +46,7 @@ from remuda.ports.jobs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
 
     from asyncpg import Record
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from remuda.adapters.postgres.pool import Database, Pooled
     from remuda.model.job import Claim, Job, JobSpec, LiveClaim, Os, Session, Size
     from remuda.ports.clock import Clock
-    from remuda.ports.jobs import JobEnd, PodEnd, Release, WarmRunner, Without
+    from remuda.ports.jobs import JobEnd, PodEnd, WarmRunner, Without
 
 CLAIM_WAIT = timedelta(milliseconds=50)
 """How long a claim waits if all who have work are being claimed for at that moment."""
@@ -72,11 +74,13 @@ class PostgresJobs:
         *,
         ageing: timedelta = AGEING,
         wait: timedelta = CLAIM_WAIT,
+        combined: bool = True,
     ) -> None:
         self._database = database
         self._clock = clock
         self._ageing = ageing
         self._wait_ms = int(wait / timedelta(milliseconds=1))
+        self._lines = ClaimLines(self._claim_together, self._give_back) if combined else None
 
     async def ensure_limits(self, tenant: str, os: Os, limit: Size, *, by: str) -> bool:
         async with self._transaction() as (c, steps):
@@ -112,23 +116,35 @@ class PostgresJobs:
     async def claim(
         self, runner: WarmRunner, *, without: Without = ANYTHING
     ) -> Claimed | NothingToDo:
+        if without != ANYTHING or self._lines is None:
+            (answer,) = await self._claim_together((runner,), without)
+            return answer
+        return await self._lines.ask(runner)
+
+    async def _claim_together(
+        self, runners: Sequence[WarmRunner], without: Without = ANYTHING
+    ) -> list[Claimed | NothingToDo]:
+        """Serve Pods of one pool in the order in which they asked, in one transaction."""
         async with self._database.connection() as c:
-            row = await c.fetchrow(
-                query("claim_job"),
-                *(runner.pool, runner.pod, runner.pod_uid, self._clock.now(), self._ageing),
-                self._wait_ms,
+            rows = await c.fetch(
+                query("claim_jobs"),
+                runners[0].pool,
+                [runner.pod for runner in runners],
+                [runner.pod_uid for runner in runners],
+                *(self._clock.now(), self._ageing, self._wait_ms),
                 *(sorted(without.tenants), sorted(without.repositories), sorted(without.jobs)),
             )
-            assert row is not None
-            if row["outcome"] == "claimed":
-                job = job_of(row)
-                assert job.claim is not None
-                return Claimed(job, job.claim)
-            reason = NoJob(row["outcome"])
-            if reason is not NoJob.POD_IN_USE:
-                return NothingToDo(reason)
-            held = await c.fetchrow(query("claim_of_pod"), runner.pod)
-            return NothingToDo(reason, live_claim_of(held) if held else None)
+            assert len(rows) == len(runners)
+            return [
+                await _claim_answer(c, runner, row)
+                for runner, row in zip(runners, rows, strict=True)
+            ]
+
+    async def _give_back(self, claim: Claim) -> None:
+        gone = Release(
+            by="dispatch", why="who asked for it was gone", undelivered=True, runner_name=""
+        )
+        await self.release(claim, gone)
 
     async def mark_running(self, claim: Claim, runner_name: str) -> Running | Stale:
         async def mark(c: Pooled, steps: JobSteps) -> Running | Stale:
@@ -351,6 +367,19 @@ def _fence_of_release(live: LiveClaim, claim: Claim, release: Release) -> Fence 
     if release.missing_since is not None and release.missing_since != live.missing_since:
         return Fence.SEEN
     return None
+
+
+async def _claim_answer(c: Pooled, runner: WarmRunner, row: Record) -> Claimed | NothingToDo:
+    if row["outcome"] == "claimed":
+        job = job_of(row)
+        assert job.claim is not None
+        assert job.claim.pod == runner.pod
+        return Claimed(job, job.claim)
+    reason = NoJob(row["outcome"])
+    if reason is not NoJob.POD_IN_USE:
+        return NothingToDo(reason)
+    held = await c.fetchrow(query("claim_of_pod"), runner.pod)
+    return NothingToDo(reason, live_claim_of(held) if held else None)
 
 
 async def _release_unclaimed(

@@ -6,8 +6,8 @@ SELECT pg_advisory_xact_lock(1, hashtext($1));
 -- name: lock_jobs
 SELECT * FROM jobs WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE;
 
--- name: claim_job
-SELECT c.outcome, (c.job).* FROM claim_job($1, $2, $3, $4, $5, $6, $7, $8, $9) c;
+-- name: claim_jobs
+SELECT c.place, c.outcome, (c.job).* FROM claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9) c ORDER BY c.place;
 
 -- name: see_claim_of_pod
 SELECT job_id FROM claims WHERE pod = $1;
