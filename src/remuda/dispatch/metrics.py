@@ -98,19 +98,23 @@ class DispatchMetrics:
         self._oldest = self._gauge(
             "jobs_oldest_queued_age_seconds", "Age of the job that has waited for longest", "pool"
         )
+        # Kept, because looking one up takes longer than counting: these are on the way of every hand-over.
+        self._of_hand = {outcome: self._handed.labels(outcome) for outcome in HANDED}
+        self._of_poll = {outcome: self._polls.labels(outcome) for outcome in POLLS}
+        self._of_mint = {outcome: self._mint.labels(outcome) for outcome in MINTS}
         self._pools: set[str] = set()
         self._begin()
 
     def handed(self, seconds: float, *, again: bool = False) -> None:
-        self._handed.labels("again" if again else "first").observe(max(0.0, seconds))
+        self._of_hand["again" if again else "first"].observe(max(0.0, seconds))
 
     def polled(self, outcome: str) -> None:
         assert outcome in POLLS, f"no poll ends with {outcome}"
-        self._polls.labels(outcome).inc()
+        self._of_poll[outcome].inc()
 
     def minted(self, seconds: float, outcome: str = "ok") -> None:
         assert outcome in MINTS, f"no mint ends with {outcome}"
-        self._mint.labels(outcome).observe(seconds)
+        self._of_mint[outcome].observe(seconds)
 
     def recovered(self, kind: str, count: int = 1) -> None:
         assert kind in RECOVERIES, f"no worker mends {kind}"
@@ -146,12 +150,6 @@ class DispatchMetrics:
             self._oldest.labels(pool).set(max(0.0, oldest_s))
 
     def _begin(self) -> None:
-        for outcome in HANDED:
-            self._handed.labels(outcome)
-        for outcome in POLLS:
-            self._polls.labels(outcome)
-        for outcome in MINTS:
-            self._mint.labels(outcome)
         for kind in RECOVERIES:
             self._recoveries.labels(kind)
         for outcome in WEBHOOKS:
