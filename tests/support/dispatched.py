@@ -25,7 +25,7 @@ from tests.support.runner_desk import RunnerDesk
 from tests.support.servers import Api, Servers, a_token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -86,13 +86,17 @@ async def dispatched(
     env: Mapping[str, str] | None = None,
     *,
     operators: int = 2,
+    who: Callable[[str], Path] | None = None,
 ) -> AsyncIterator[Stage]:
-    """Start all but the replicas: the test says which, and when."""
+    """
+    Start all but the replicas: the test says which, and when.
+
+    ``who`` makes the replicas' kubeconfig in the namespace; else they are administrators.
+    """
     namespace = f"range-{next(_numbers)}"
     kube = KubeClient(HttpWire(load(kubeconfig)))
-    servers = Servers(
-        folder / "servers", kubeconfig, namespace, {URL_VARIABLE: database_url, **(env or {})}
-    )
+    server_env = {URL_VARIABLE: database_url, **(env or {})}
+    servers = Servers(folder / "servers", kubeconfig, namespace, server_env)
     desk = RunnerDesk(kube, SystemClock(), servers.some_url)
     settings = DatabaseSettings(url=database_url, connections_min=1, connections_max=4)
     try:
@@ -102,6 +106,8 @@ async def dispatched(
             asyncio.TaskGroup() as group,
         ):
             running = group.create_task(desk.run(), name="desk")
+            if who is not None:
+                servers.act_as(await asyncio.to_thread(who, namespace))
             token_file = folder / "controller-token"
             token_file.write_text(await controller_token(kube, namespace))
             token = await a_token(PostgresApiTokens(database, SystemClock()))

@@ -34,7 +34,7 @@ class Servers:
     ) -> None:
         self._processes = Processes(folder)
         self._folder, self._env = folder, env
-        self._options = [f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"]
+        self._kubeconfig, self._namespace = kubeconfig, namespace
         self._ports: dict[str, int] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -48,6 +48,10 @@ class Servers:
         trace: TracebackType | None,
     ) -> None:
         self._processes.stop()
+
+    def act_as(self, kubeconfig: Path) -> None:
+        """Have replicas that are started from now on use another kubeconfig."""
+        self._kubeconfig = kubeconfig
 
     def url(self, name: str) -> str:
         port = self._ports.setdefault(name, free_port())
@@ -68,7 +72,8 @@ class Servers:
         changed = ["tests.support.changed_server", dies_at, str(unused_s)]
         module = ["remuda.cli.main", "server"] if plain else changed
         listen = self.url(name).removeprefix("http://")
-        command = [sys.executable, "-m", *module, *self._options, f"--listen={listen}", *options]
+        given = [f"--kubeconfig={self._kubeconfig}", f"--namespace={self._namespace}"]
+        command = [sys.executable, "-m", *module, *given, f"--listen={listen}", *options]
         self._running[name] = self._processes.start(name, command, self._env)
 
     async def ready(self, name: str) -> None:
