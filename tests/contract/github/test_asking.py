@@ -418,6 +418,13 @@ async def test_a_message_that_github_cannot_deliver_again_keeps_no_other_from_us
     assert await forge.redeliver(within=WITHIN) == 2, "it was not taken for settled"
 
 
+async def test_a_message_that_github_will_not_deliver_again_is_no_failure(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    github.not_redeliverable.add(github.deliver("useless", WITHIN / 2, 500, "workflow_job"))
+    assert await forge.redeliver(within=WITHIN) == 0
+
+
 async def test_of_many_failures_the_first_few_end_the_round(
     github: GithubServer, forge: GithubForge
 ) -> None:
