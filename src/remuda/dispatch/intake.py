@@ -207,9 +207,8 @@ class IntakeWorkers:
         with self._places.held(delivery.guid):
             try:
                 await self._work_off(delivery)
-            except (
-                DatabaseError
-            ) as error:  # what became of it is unknown: after its lease somebody looks again
+            except DatabaseError as error:
+                # What became of it is unknown: after its lease somebody looks again
                 self._failed(error)
             except asyncio.CancelledError:
                 await self._hand_back(delivery)
@@ -224,9 +223,8 @@ class IntakeWorkers:
             await self._finish(delivery, REFUSED)
         except (RemudaError, TimeoutError) as error:
             await self._put_back(delivery, error)
-        except (
-            Exception
-        ) as error:  # the loop's edge: one message that breaks us must not stop the others
+        except Exception as error:
+            # The loop's edge: one message that breaks us must not stop the others
             log.exception("message broke its worker", guid=delivery.guid, kind=delivery.event)
             await self._put_back(delivery, error)
         else:

@@ -133,9 +133,8 @@ class Sweeps:
                 await turn()
         except (RemudaError, TimeoutError) as error:
             self._failed(name, error)
-        except (
-            Exception
-        ) as error:  # the loop's edge: an answer that breaks us must not end the sweeps
+        except Exception as error:
+            # The loop's edge: an answer that breaks us must not end the sweeps
             log.exception("turn broke", worker=name)
             self._failed(name, error)
 
