@@ -1,4 +1,4 @@
-"""A cluster that answers in no time, for measurements of what stands before it: Pods, tokens, patches and their news."""
+"""A cluster that answers in no time, for measurements of what stands before it: Pods, tokens, patches, news."""
 
 from __future__ import annotations
 
