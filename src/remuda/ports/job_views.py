@@ -49,7 +49,7 @@ class Waiting:
     standing: Standing | None
     """None: its tenant has no limit set, so it may take nothing."""
     ahead: int
-    """Jobs of the same tenant and pool with an older place."""
+    """Jobs of the same tenant and pool with an older place that may be handed out now."""
     turns: tuple[Turn, ...]
     """The tenants that have work in this pool and a limit, whose turn is first, first."""
     claims: tuple[LiveClaim, ...]

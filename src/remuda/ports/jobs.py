@@ -9,12 +9,13 @@ whether the change happened is unknown, and each call may be repeated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from remuda.model.job import Claim, Completion, Job, JobSpec, LiveClaim, Os, Session, Size
 
@@ -59,6 +60,8 @@ class Without:
 
 
 ANYTHING = Without()
+AUDIT_KEPT = timedelta(days=30)
+"""The audit goes back at least so far, whatever else is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,4 +312,13 @@ class JobStore(Protocol):
         self, *, present: Iterable[Claim], absent: Iterable[Claim], by: str
     ) -> Sighted:
         """Note whose Pods a sweep saw. A claim is released for a missing Pod only at a second look."""
+        ...
+
+    async def forget(self, *, over_before: datetime, limit: int) -> int:
+        """
+        Delete what ended before then: jobs, their completions, sessions, and audit entries of that age.
+
+        One batch: at most ``limit`` of each, the oldest first. Returns how many in all; call again until it is none.
+        Never a job that is not over or that a Pod holds, nor an audit entry that is younger than 30 days.
+        """
         ...

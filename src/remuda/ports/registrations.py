@@ -48,6 +48,6 @@ class Registrations(Protocol):
         """
         Return those that no claim and no open session stands behind, oldest first.
 
-        One whose runner was proven to execute a job is not among them: the forge removes it by itself.
+        One that executed a job is among them once its Pod stopped, if nobody settled it: the forge knows it is gone.
         """
         ...

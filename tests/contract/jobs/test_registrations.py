@@ -90,11 +90,14 @@ async def test_one_whose_pod_still_runs_is_in_use_though_its_claim_is_gone(store
     assert await unused(store) == ["r-a"]
 
 
-async def test_one_that_ran_a_job_is_left_to_the_forge(store: Store) -> None:
+async def test_one_that_ran_a_job_and_was_never_settled_is_told_once_its_pod_stopped(
+    store: Store,
+) -> None:
     await store.limit()
     await store.queue(a_job(1))
     await store.run("a")
     await store.registrations.note(of_pod("a"))
     await store.end(1, "r-a")
-    await store.stop("a")
     assert await unused(store) == []
+    await store.stop("a")
+    assert await unused(store) == ["r-a"]

@@ -142,12 +142,13 @@ class PostgresJobViews:
             of_tenant = (spec.tenant, spec.os.value)
             standing = await c.fetchrow(query("standing"), *of_tenant)
             place = (spec.pool, spec.tenant, spec.queued_at, spec.id)
-            turns = await c.fetch(query("turns"), spec.pool, self._clock.now(), self._ageing)
+            now = self._clock.now()
+            turns = await c.fetch(query("turns"), spec.pool, now, self._ageing)
             claims = await c.fetch(query("claims_of_tenant"), *of_tenant)
             return Waiting(
                 job=job_of(row),
                 standing=None if standing is None else standing_of(standing),
-                ahead=await c.fetchval(query("jobs_ahead"), *place),
+                ahead=await c.fetchval(query("jobs_ahead"), *place, now),
                 turns=tuple(Turn(standing_of(turn), turn["oldest"]) for turn in turns),
                 claims=tuple(live_claim_of(claim) for claim in claims),
             )

@@ -27,6 +27,7 @@ from remuda.model.job import JobState, state_after
 from remuda.ports.database import DatabaseConflict
 from remuda.ports.jobs import (
     ANYTHING,
+    AUDIT_KEPT,
     Attribution,
     Claimed,
     Completed,
@@ -330,6 +331,18 @@ class PostgresJobs:
                     await steps.audit(by, what, "a look at the Pods", **_of_claim(live))
             return Sighted(missing=len(gone), back=len(back))
 
+    async def forget(self, *, over_before: datetime, limit: int) -> int:
+        audit_before = min(over_before, self._clock.now() - AUDIT_KEPT)
+        gone = 0
+        async with self._transaction() as (c, _):
+            for name in (
+                query("forget_jobs"),
+                query("forget_completions"),
+                query("forget_sessions"),
+            ):
+                gone += len(await c.fetch(name, over_before, limit))
+            return gone + len(await c.fetch(query("forget_decisions"), audit_before, limit))
+
     @contextlib.asynccontextmanager
     async def _transaction(self) -> AsyncIterator[tuple[Pooled, JobSteps]]:
         async with self._database.transaction() as c:
@@ -360,7 +373,7 @@ def _fence_of_delivery(held: Held, claim: Claim) -> Fence | None:
 def _fence_of_release(live: LiveClaim, claim: Claim, release: Release) -> Fence | None:
     if release.undelivered and live.executed_at is not None:
         return Fence.EXECUTING
-    if release.undelivered and release.runner_name not in {None, live.runner_name}:
+    if release.runner_name not in {None, live.runner_name}:
         return Fence.DELIVERED
     if not release.undelivered and live.claim.job_id != claim.job_id:
         return Fence.MOVED
@@ -389,7 +402,7 @@ async def _release_unclaimed(
     job = held.job(claim.job_id)
     if job is None or job.claim is None or not _same(job.claim, claim):
         return Stale(Fence.GONE)
-    if release.undelivered and release.runner_name not in {None, job.runner_name}:
+    if release.runner_name not in {None, job.runner_name}:
         return Stale(Fence.DELIVERED)
     if not await steps.requeue(job, claim, release.hold_until):
         return Stale(Fence.OVER)

@@ -48,6 +48,6 @@ class MemoryRegistrations:
             return True
         return any(
             (session.tenant, session.runner_name) == (registration.tenant, name)
-            and (session.ended_at is None or session.executed_job_id != "")
+            and session.ended_at is None
             for session in self._tables.sessions.values()
         )

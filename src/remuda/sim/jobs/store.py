@@ -19,6 +19,7 @@ from remuda.model.job import (
 )
 from remuda.ports.jobs import (
     ANYTHING,
+    AUDIT_KEPT,
     Attribution,
     Claimed,
     Completed,
@@ -35,10 +36,12 @@ from remuda.ports.jobs import (
     Stale,
 )
 from remuda.sim.jobs.execution import Attributed, attribute, attribute_session, execution_of
+from remuda.sim.jobs.tables import drop_oldest
 from remuda.sim.jobs.turns import may_go, pick, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from remuda.model.job import JobSpec, Os, Size
     from remuda.ports.jobs import Execution, JobEnd, PodEnd, Release, WarmRunner, Without
@@ -200,7 +203,7 @@ class MemoryJobs:
             return self._release_unclaimed(claim, release)
         if release.undelivered and live.executed_at is not None:
             return Stale(Fence.EXECUTING)
-        if release.undelivered and release.runner_name not in {None, live.runner_name}:
+        if release.runner_name not in {None, live.runner_name}:
             return Stale(Fence.DELIVERED)
         if not release.undelivered and live.claim.job_id != claim.job_id:
             return Stale(Fence.MOVED)
@@ -218,7 +221,7 @@ class MemoryJobs:
         job = self._tables.jobs.get(claim.job_id)
         if job is None or job.claim is None or not _same(job.claim, claim):
             return Stale(Fence.GONE)
-        if release.undelivered and release.runner_name not in {None, job.runner_name}:
+        if release.runner_name not in {None, job.runner_name}:
             return Stale(Fence.DELIVERED)
         if not self._tables.requeue(job, claim, release.hold_until):
             return Stale(Fence.OVER)
@@ -340,6 +343,28 @@ class MemoryJobs:
             and end.pod_uid in {"", job.claim.pod_uid}
         ]
         return tuple(sorted(found, key=lambda job: (job.spec.queued_at, job.spec.id)))
+
+    async def forget(self, *, over_before: datetime, limit: int) -> int:
+        tables = self._tables
+        audit_before = min(over_before, tables.clock.now() - AUDIT_KEPT)
+        held = {live.claim.job_id for live in tables.claims.values()}
+        jobs = {
+            job_id: job.ended_at
+            for job_id, job in tables.jobs.items()
+            if job.state.over and job_id not in held
+        }
+        gone = drop_oldest(tables.jobs, jobs, over_before, limit)
+        ends = {
+            job_id: completion.ended_at
+            for job_id, completion in tables.completions.items()
+            if job_id not in tables.jobs and job_id not in held
+        }
+        gone += drop_oldest(tables.completions, ends, over_before, limit)
+        pods = {uid: session.ended_at for uid, session in tables.sessions.items()}
+        gone += drop_oldest(tables.sessions, pods, over_before, limit)
+        old = [entry for entry in tables.decisions[:limit] if entry.at < audit_before]
+        tables.decisions[:limit] = [e for e in tables.decisions[:limit] if e.at >= audit_before]
+        return gone + len(old)
 
     async def sight_pods(
         self, *, present: Iterable[Claim], absent: Iterable[Claim], by: str

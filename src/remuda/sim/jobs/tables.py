@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from remuda.model.job import AuditEntry, Job, JobState, Size
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from remuda.model.job import Claim, Completion, LiveClaim, Os, Session, Standing
     from remuda.ports.api_tokens import ApiToken
     from remuda.ports.clock import Clock
     from remuda.ports.registrations import Registration
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(slots=True)
@@ -137,3 +139,13 @@ class Tables:
                 pool=pool,
             )
         )
+
+
+def drop_oldest(
+    rows: dict[str, _Row], ended: Mapping[str, datetime | None], before: datetime, limit: int
+) -> int:
+    """Delete rows that ended before then, the oldest first, no more than ``limit``."""
+    old = sorted((at, key) for key, at in ended.items() if at is not None and at < before)
+    for _, key in old[:limit]:
+        del rows[key]
+    return len(old[:limit])

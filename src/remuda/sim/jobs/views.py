@@ -157,13 +157,14 @@ class MemoryJobViews:
         if job is None or job.state is not JobState.QUEUED:
             return None
         spec, now = job.spec, tables.clock.now()
-        before = [j for j in tables.waiting(spec.pool) if j.spec.tenant == spec.tenant]
+        free = may_go(tables, spec.pool, now)
+        before = [j for j in free if j.spec.tenant == spec.tenant]
         held = [c for c in tables.claims.values() if (c.tenant, c.os) == (spec.tenant, spec.os)]
         return Waiting(
             job=job,
             standing=tables.limits.get((spec.tenant, spec.os)),
             ahead=sum(_place(j) < _place(job) for j in before),
-            turns=turns(tables, may_go(tables, spec.pool, now), now, self._ageing),
+            turns=turns(tables, free, now, self._ageing),
             claims=_oldest_first(held),
         )
 

@@ -50,7 +50,8 @@ SELECT * FROM claim_turns($1, $2, $3, '{}', '{}', '{}');
 
 -- name: jobs_ahead
 SELECT count(*) FROM jobs
-WHERE state = 'queued' AND pool = $1 AND tenant = $2 AND (queued_at, id) < ($3, $4);
+WHERE state = 'queued' AND pool = $1 AND tenant = $2 AND (queued_at, id) < ($3, $4)
+    AND (hold_until IS NULL OR hold_until <= $5);
 
 -- name: claimable
 -- One step in the index for each tenant that waits in a pool, then as many of its jobs as fit, the oldest first.

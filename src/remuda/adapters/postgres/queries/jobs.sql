@@ -123,3 +123,32 @@ SELECT pg_notify('remuda_jobs', waiting.pool) FROM (
 
 -- name: audit
 INSERT INTO decisions (at, who, what, why, job_id, pod, tenant, pool) VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: forget_jobs
+-- Not one that a Pod holds: its claim says what the Pod was for.
+DELETE FROM jobs WHERE id IN (
+    SELECT j.id FROM jobs j WHERE j.state IN ('completed', 'cancelled') AND j.ended_at < $1
+        AND NOT EXISTS (SELECT FROM claims c WHERE c.job_id = j.id)
+    ORDER BY j.ended_at, j.id LIMIT $2 FOR UPDATE SKIP LOCKED
+) RETURNING id;
+
+-- name: forget_completions
+-- Only after the job itself: until then a late message must not bring it back.
+DELETE FROM completions WHERE job_id IN (
+    SELECT e.job_id FROM completions e WHERE e.ended_at < $1
+        AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = e.job_id)
+        AND NOT EXISTS (SELECT FROM claims c WHERE c.job_id = e.job_id)
+    ORDER BY e.ended_at, e.job_id LIMIT $2 FOR UPDATE SKIP LOCKED
+) RETURNING job_id;
+
+-- name: forget_sessions
+DELETE FROM sessions WHERE pod_uid IN (
+    SELECT s.pod_uid FROM sessions s WHERE s.ended_at < $1 ORDER BY s.ended_at, s.pod_uid LIMIT $2 FOR UPDATE SKIP LOCKED
+) RETURNING pod_uid;
+
+-- name: forget_decisions
+-- The first by number are the oldest, or nearly. What this server's own clock finds too young is refused by the table.
+DELETE FROM decisions WHERE number IN (
+    SELECT d.number FROM (SELECT number, at FROM decisions ORDER BY number LIMIT $2) d
+    WHERE d.at < $1 AND d.at <= now() - interval '30 days'
+) RETURNING number;

@@ -15,6 +15,5 @@ WHERE r.noted_at < $1
     AND NOT EXISTS (
         SELECT FROM claims c WHERE c.pod = r.pod AND (c.runner_name IS NULL OR c.runner_name = r.runner_name))
     AND NOT EXISTS (
-        SELECT FROM sessions s WHERE s.tenant = r.tenant AND s.runner_name = r.runner_name
-            AND (s.ended_at IS NULL OR s.executed_job_id IS NOT NULL))
+        SELECT FROM sessions s WHERE s.tenant = r.tenant AND s.runner_name = r.runner_name AND s.ended_at IS NULL)
 ORDER BY r.noted_at, r.runner_name LIMIT $2;
