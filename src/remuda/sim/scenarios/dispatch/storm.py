@@ -142,8 +142,7 @@ DISPATCH_STORM = Scenario(
         "no bugs",
     ),
     breaks={
-        "proof": "a stamped runner without a claim is taken for idle (S2)",
-        "recovery": "nobody mends what was left half done (V2)",
+        "recovery": "nobody mends what was left half done (S6)",
         "stamp": "a job is handed to a runner whose stamp nobody wrote (S8)",
     },
     until_s=900.0,
