@@ -6,13 +6,24 @@ import asyncio
 import os
 import sys
 
-from tests.bench import creates, operator, passes, reflector, simulator, store
+from tests.bench import (
+    claims,
+    creates,
+    operator,
+    passes,
+    polls,
+    reflector,
+    simulator,
+    store,
+    webhooks,
+)
 from tests.support.control_plane import RealControlPlane
 
 
 def main() -> int:
     print(f"load average at the start: {os.getloadavg()[0]:.1f}")
     met = [simulator.measure(), passes.compare()]
+    met += [part.main() == 0 for part in (claims, polls, webhooks)]
     with RealControlPlane() as plane:
         kubeconfig = plane.access.kubeconfig
         met.append(reflector.compare(kubeconfig, reflector.PODS))
