@@ -25,7 +25,7 @@ test: check contract sim e2e ## Run every test (what CI runs)
 
 ##@ While you work
 
-check: lint types unit ## Lint, types, unit and tidy tests, generated files fresh: a minute at most
+check: lint types unit ## Lint, types, unit and tidy tests, generated files fresh: three minutes
 
 fmt: .venv/ready ## Format the code and mend what can be mended by itself
 	$(RUN) ruff format .
