@@ -94,21 +94,29 @@ SELECT * FROM decisions WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT 
 SELECT settled_decisions();
 
 -- name: signals
--- A tenant's room goes to its oldest jobs over all pools, so that no two pools make runners for the same room.
-WITH tenants AS (
-    SELECT DISTINCT tenant, os FROM jobs WHERE state = 'queued' AND pool = $1
-), waiting AS (
-    SELECT j.pool, j.tenant, j.os, j.queued_at, j.id, j.vcpus, j.memory_mib,
-        coalesce(l.vcpus - l.used_vcpus, 0) AS room_vcpus, coalesce(l.memory_mib - l.used_memory_mib, 0) AS room_memory_mib
-    FROM jobs j JOIN tenants USING (tenant, os) LEFT JOIN limits l USING (tenant, os)
-    WHERE j.state = 'queued' AND (j.hold_until IS NULL OR j.hold_until <= $2)
+-- A tenant's room goes to its oldest jobs over all pools, so that no two pools make runners for the same room. Of each tenant
+-- that waits here no more jobs are read than could fit: each takes at least one vCPU and one MiB.
+WITH RECURSIVE heads AS (
+    (SELECT tenant, queued_at FROM jobs WHERE state = 'queued' AND pool = $1 ORDER BY tenant, queued_at, id LIMIT 1)
+    UNION ALL
+    SELECT n.tenant, n.queued_at FROM heads h CROSS JOIN LATERAL (
+        SELECT j.tenant, j.queued_at FROM jobs j WHERE j.state = 'queued' AND j.pool = $1 AND j.tenant > h.tenant
+        ORDER BY j.tenant, j.queued_at, j.id LIMIT 1) n
+), rooms AS (
+    SELECT l.tenant, l.os, l.vcpus - l.used_vcpus AS vcpus, l.memory_mib - l.used_memory_mib AS memory_mib
+    FROM heads JOIN limits l USING (tenant)
 ), fitting AS (
-    SELECT pool, room_vcpus, room_memory_mib, sum(vcpus) OVER line AS line_vcpus, sum(memory_mib) OVER line AS line_memory_mib
-    FROM waiting WHERE vcpus <= room_vcpus AND memory_mib <= room_memory_mib
-    WINDOW line AS (PARTITION BY tenant, os ORDER BY queued_at, id)
+    SELECT w.pool, r.vcpus, r.memory_mib, sum(w.vcpus) OVER line AS line_vcpus, sum(w.memory_mib) OVER line AS line_memory_mib
+    FROM rooms r CROSS JOIN LATERAL (
+        SELECT j.pool, j.vcpus, j.memory_mib, j.queued_at, j.id FROM jobs j
+        WHERE j.state = 'queued' AND j.tenant = r.tenant AND j.os = r.os
+            AND (j.hold_until IS NULL OR j.hold_until <= $2) AND j.vcpus <= r.vcpus AND j.memory_mib <= r.memory_mib
+        ORDER BY j.queued_at, j.id LIMIT greatest(least(r.vcpus, r.memory_mib), 0)) w
+    WHERE r.vcpus > 0 AND r.memory_mib > 0
+    WINDOW line AS (PARTITION BY r.tenant, r.os ORDER BY w.queued_at, w.id)
 ), queued AS (
     SELECT count(*) AS n FROM fitting
-    WHERE pool = $1 AND line_vcpus <= room_vcpus AND line_memory_mib <= room_memory_mib
+    WHERE pool = $1 AND line_vcpus <= vcpus AND line_memory_mib <= memory_mib
 ), minutes AS (
     SELECT count(s.pod_uid) AS n
     FROM generate_series($2::timestamptz - interval '60 minutes', $2::timestamptz - interval '1 minute', interval '1 minute') AS m (begins)
@@ -118,11 +126,12 @@ WITH tenants AS (
 )
 SELECT
     (SELECT n FROM queued) AS queued,
-    (SELECT count(*) FROM waiting WHERE pool = $1) - (SELECT n FROM queued) AS withheld,
+    (SELECT count(*) FROM jobs WHERE state = 'queued' AND pool = $1 AND (hold_until IS NULL OR hold_until <= $2))
+        - (SELECT n FROM queued) AS withheld,
     (SELECT count(*) FROM claims WHERE pool = $1) AS claimed,
     (SELECT count(*) FROM (
         SELECT pod FROM claims WHERE pool = $1 UNION SELECT pod FROM sessions WHERE pool = $1 AND ended_at IS NULL
     ) AS pods) AS occupied,
     (SELECT coalesce(percentile_disc(0.95) WITHIN GROUP (ORDER BY n), 0) FROM minutes WHERE n > 0) AS p95,
     (SELECT coalesce(greatest(extract(epoch FROM $2::timestamptz - min(queued_at)), 0), 0)::double precision
-     FROM jobs WHERE state = 'queued' AND pool = $1) AS oldest_queued_s;
+     FROM heads) AS oldest_queued_s;
