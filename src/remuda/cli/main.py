@@ -100,9 +100,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A fault of the world is three plain lines and exit 1, never a traceback."""
     try:
         remuda(args=arguments)
-    except RemudaError as error:
-        click.echo(f"remuda: {error.what}\n  why: {error.why}\n  fix: {error.fix}", err=True)
+    except (RemudaError, ExceptionGroup) as raised:
+        found = faults(raised)
+        if not found:
+            raise
+        for error in found:
+            click.echo(f"remuda: {error.what}\n  why: {error.why}\n  fix: {error.fix}", err=True)
         sys.exit(1)
+
+
+def faults(raised: Exception) -> tuple[RemudaError, ...]:
+    """Return the faults of the world in what was raised by one task or several; none if there is a bug among them."""
+    if isinstance(raised, RemudaError):
+        return (raised,)
+    if not isinstance(raised, ExceptionGroup):
+        return ()
+    each = [faults(inner) for inner in raised.exceptions]
+    return tuple(error for found in each for error in found) if all(each) else ()
 
 
 if __name__ == "__main__":

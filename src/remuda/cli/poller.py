@@ -59,7 +59,13 @@ log = structlog.get_logger(__name__)
     show_default=True,
     help="How long dispatch may hold a poll open, in seconds.",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), default=None)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="REMUDA_LOG_FORMAT",
+    show_envvar=True,
+    help="How to log, to standard error. Default: text on a terminal, else JSON.",
+)
 def poller(  # noqa: PLR0913 - one parameter for each option
     *,
     dispatch_url: str,

@@ -17,11 +17,12 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from remuda.adapters.github import GithubSettings
+from remuda.adapters.github.app_key import AppKey
 from remuda.adapters.kube_client import kubeconfig
 from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.migrate import migrate as run_migrations
 from remuda.adapters.postgres.migrate import pending
-from remuda.adapters.postgres.pool import URL_VARIABLE, open_database
+from remuda.adapters.postgres.pool import URL_VARIABLE, DatabaseSettings, open_database
 from remuda.adapters.postgres.source import join_source, open_source
 from remuda.adapters.status_server import Listen
 from remuda.adapters.system import SystemClock, SystemIds
@@ -45,12 +46,24 @@ log = structlog.get_logger(__name__)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LIMIT = re.compile(r"(linux|darwin)=(\d{1,6}):(\S+)")
 _MIB = 1024 * 1024
+_MEMORY_MAX_MIB = 1_000_000_000
+_DATA = Path("data/postgres")
+
+
+def _named_before() -> Path:
+    """Return the directory that was named before the command, so that it means the same in either place."""
+    above = click.get_current_context().parent
+    while above is not None and "data" not in above.params:
+        above = above.parent
+    named = None if above is None else above.params["data"]
+    return named if isinstance(named, Path) else _DATA
+
 
 _data = click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("data/postgres"),
-    show_default=True,
+    default=_named_before,
+    show_default=str(_DATA),
     help=f"Directory of the embedded PostgreSQL. Not used when {URL_VARIABLE} names a server.",
 )
 
@@ -151,7 +164,8 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
     disable_created_metrics()  # type: ignore[no-untyped-call] # a second series per counter that nobody reads
     try:
         connection = kubeconfig.discover(kubeconfig_file)
-        account_namespace, _, account = controller.rpartition("/")
+        account_namespace, account = _account(controller)
+        DatabaseSettings.from_env(os.environ)  # only to say now what cannot be used
         settings = ServerSettings(
             connection=connection,
             dispatch=DispatchSettings(
@@ -163,7 +177,7 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
             listen=Listen.parse(listen),
             data=data.absolute(),
             env=os.environ,
-            github=GithubSettings.from_env(os.environ),
+            github=_github(),
             migrate=wants_migration,
         )
     except BadInput as error:
@@ -194,7 +208,34 @@ def _limit(text: str) -> tuple[Os, Size]:
             why="it is not OS=VCPUS:MEMORY with linux or darwin",
             fix="Write it like linux=64:128Gi",
         )
-    return Os(match[1]), Size(int(match[2]), parse_quantity(match[3]).ceil() // _MIB)
+    memory_mib = parse_quantity(match[3]).ceil() // _MIB
+    if not 1 <= memory_mib <= _MEMORY_MAX_MIB:
+        raise BadInput(
+            f"The default limit {text!r} cannot be used",
+            why="its memory is less than 1 MiB or more than any fleet has",
+            fix="Write it like linux=64:128Gi",
+        )
+    return Os(match[1]), Size(int(match[2]), memory_mib)
+
+
+def _account(text: str) -> tuple[str, str]:
+    """Read the operator's account: its namespace, empty for the runners', and its name."""
+    namespace, _, name = text.rpartition("/")
+    if not name or "/" in namespace:
+        raise BadInput(
+            f"The operator's account {text!r} cannot be used",
+            why="it is neither NAME nor NAMESPACE/NAME",
+            fix="Write it like remuda/remuda-controller",
+        )
+    return namespace, name
+
+
+def _github() -> GithubSettings | None:
+    """Return what is set about GitHub. Its key is read here once already: a wrong one is a setting, not a failure."""
+    github = GithubSettings.from_env(os.environ)
+    if github is not None:
+        AppKey(github.app_id, github.private_key, SystemClock())
+    return github
 
 
 @server.command()
