@@ -75,10 +75,12 @@ class Served:
 
     async def ask(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Carry out a request inside the replica; nobody hears what a dead one says."""
-        if self.is_dead:
+        answering = _answered(work)
+        task = None if self.is_dead else self.begin(answering, what)
+        if task is None:
+            answering.close()
             work.close()
             raise unreached("the connection was refused")
-        task = self.begin(_answered(work), what)
         await asyncio.wait({task})
         if task.cancelled() or self.is_dead:
             raise unreached("the connection was reset")
@@ -87,9 +89,13 @@ class Served:
             raise unreached(f"it answered 503: {answer.why}")
         return answer
 
-    def begin(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
-        """Begin something inside the replica."""
-        task = self._group.create_task(work, name=what, context=self._context.copy())
+    def begin(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T] | None:
+        """Begin something inside the replica; None if it ends just now, and takes nothing new."""
+        try:
+            task = self._group.create_task(work, name=what, context=self._context.copy())
+        except RuntimeError:
+            work.close()
+            return None
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
         return task

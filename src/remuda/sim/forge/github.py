@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from remuda.model.job import Kind
 from remuda.ports.forge import (
     Action,
+    Announcement,
     ForgeJob,
     ForgeRefused,
     ForgeState,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from remuda.model.job import JobSpec
     from remuda.ports.clock import Clock
     from remuda.ports.deliveries import Delivery
-    from remuda.ports.forge import Announcement, Ignored, NewRunner
+    from remuda.ports.forge import Ignored, NewRunner
     from remuda.sim.ids import SeededIds
 
 NAME_MAX = 64
@@ -116,6 +117,14 @@ class FakeGithub:
     def forget(self, job: HubJob) -> None:
         """Delete a job's run: the forge does not know it any more, and says nothing."""
         job.state = ForgeState.GONE
+
+    def was_told(self, job: HubJob, action: Action) -> bool:
+        """Say whether a message that this happened to a job arrived."""
+        about = (s for s in self.post.sent.values() if s.arrived and s.delivery.subject == job.id)
+        return any(
+            isinstance(news := read(sent.delivery), Announcement) and news.action is action
+            for sent in about
+        )
 
     # --- guests -------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from remuda.kube.names import OWNER
 from remuda.model.job import JobState, Size
 from remuda.model.runner import Phase
-from remuda.ports.forge import ForgeState
+from remuda.ports.forge import Action, ForgeState
 from remuda.sim.scenarios.pools.ends import AsAsked, NoOrphans
 
 if TYPE_CHECKING:
@@ -64,13 +64,10 @@ class RowsRight:
     def _wrong(self, job: HubJob) -> str:
         row = self._stage.tables.jobs.get(job.id)
         if row is None:
-            heard = any(
-                s.arrived
-                for s in self._stage.forge.post.sent.values()
-                if s.delivery.subject == job.id
-            )
-            known = job.id in self._stage.tables.completions or not heard
-            return "" if known else "was never written down"
+            # One that ran on a runner of ours before anybody heard of it is nothing to us until its end is told.
+            told = self._stage.forge.was_told(job, Action.COMPLETED)
+            known = job.id in self._stage.tables.completions or not told
+            return "" if known else "is over, which was said, and not written down"
         if not row.state.over:
             return f"is {row.state.value} here and {job.state.value} there"
         if job.state is ForgeState.GONE:
