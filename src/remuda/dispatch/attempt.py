@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from remuda.ports.clock import Clock
     from remuda.ports.forge import Forge, Minted
     from remuda.ports.ids import Ids
+    from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore, Running
     from remuda.ports.registrations import Registrations
 
@@ -77,6 +78,7 @@ class Workshop:
     """What attempts work with, the same for all of them."""
 
     store: JobStore
+    views: JobViews
     registrations: Registrations
     forges: Mapping[Kind, Forge]
     stamps: Stamps
@@ -200,7 +202,8 @@ class Attempt:
             raise self._outage(shop.troubles.pause_s(KUBE), "the API server is out of order")
         try:
             self._touched = True
-            stamped = await shop.stamps.stamp(self.pod, self.claim, self.job.spec.tenant)
+            tenant = self.job.spec.tenant
+            stamped = await shop.stamps.stamp(self.pod, self.claim, tenant, stands=self._stands)
             if isinstance(stamped, NotStamped):
                 raise self._not_stamped(stamped)
             shop.troubles.worked(KUBE)
@@ -208,6 +211,12 @@ class Attempt:
             shop.troubles.end(KUBE)
         self.pod, self._stamped = stamped, True
         await self.at(Step.STAMPED)
+
+    async def _stands(self) -> bool:
+        """Ask the books whether the Pod is still ours. The job of a claim may change; its token does not."""
+        live = await self.shop.views.claim_of(self.claim.pod)
+        ours = (self.claim.pod_uid, self.claim.claimed_at)
+        return live is not None and (live.claim.pod_uid, live.claim.claimed_at) == ours
 
     def _not_stamped(self, why: NotStamped) -> Undo:
         if why.unreachable:

@@ -90,6 +90,7 @@ class Desk:
         )
         shop = Workshop(
             store=self.store,
+            views=self.views,
             registrations=self.registrations,
             forges=self.forges,
             stamps=self.stamps,
@@ -101,7 +102,7 @@ class Desk:
             ids=self.ids,
             reached=self.reached,
         )
-        self._rounds = Rounds(shop, self.views, self.hub)
+        self._rounds = Rounds(shop, self.hub)
         self._polls: dict[str, Poll] = {}
         self._closed = False
         self.view.pods.on_change(self._pod_changed)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from remuda.dispatch.poll import Poll
     from remuda.kube.core import Pod
     from remuda.model.job import Claim, Job, LiveClaim
-    from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import NothingToDo
 
 log = structlog.get_logger(__name__)
@@ -57,8 +56,8 @@ class _Ready:
 class Rounds:
     """The rounds of this replica. ``open`` gives them a group to run in."""
 
-    def __init__(self, shop: Workshop, views: JobViews, hub: Hub) -> None:
-        self._shop, self._views, self._hub = shop, views, hub
+    def __init__(self, shop: Workshop, hub: Hub) -> None:
+        self._shop, self._views, self._hub = shop, shop.views, hub
         self._group: asyncio.TaskGroup | None = None
         self._closed = False
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -2,8 +2,9 @@
 The owner's stamp on a runner's Pod: put on before a job config is minted, taken off if nothing was handed over.
 
 With it the operator leaves the runner alone; without it a job could be killed. So it is mandatory, and a stamp whose
-outcome is unknown is read back, never assumed. Each stamp names its claim: the store allows one claim for a Pod, so an
-older claim's stamp is a leftover and may be replaced, and nobody takes off another claim's.
+outcome is unknown is read back, never assumed. Each stamp names its claim, and nobody takes off another claim's. The
+store allows one claim for a Pod: whoever sees another claim's stamp and then hears that its own claim stands has seen a
+leftover, and may replace it. No times are compared: the replicas' clocks differ.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from remuda.kube.patches import JsonPatch, MergePatch
 from remuda.ports.kube import Conflict, Invalid, KubeError, NotFound, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from remuda.dispatch.settings import DispatchSettings
     from remuda.kube.core import Pod
     from remuda.model.job import Claim
@@ -76,12 +79,20 @@ class Stamps:
         self._namespace = settings.namespace
         self._tries = settings.polls.stamp_tries
 
-    async def stamp(self, pod: Pod, claim: Claim, tenant: str) -> Pod | NotStamped:
-        """Put the owner and the claim on a Pod, and return the Pod as it is then."""
+    async def stamp(
+        self, pod: Pod, claim: Claim, tenant: str, *, stands: Callable[[], Awaitable[bool]]
+    ) -> Pod | NotStamped:
+        """
+        Put the owner and the claim on a Pod, and return the Pod as it is then.
+
+        ``stands`` is asked whether the claim still does, only where another claim's stamp would be replaced.
+        """
         seen, failed = pod, NotStamped("its Pod kept changing")
         for _ in range(self._tries):
             if (answer := _standing(seen, claim, tenant)) is not None:
                 return answer
+            if _is_anothers(seen, claim) and not await stands():
+                return NotStamped("the Pod is another claim's: this one does not stand any more")
             try:
                 return await self._put(seen, claim, tenant)
             except KubeError as error:
@@ -156,12 +167,14 @@ def _refusal(pod: Pod, claim: Claim) -> NotStamped | None:
         return NotStamped(reason, leave=reason)
     if OWNER not in pod.labels or _is_from(pod, claim):
         return None
-    theirs = claimed_at(pod.metadata.annotations.get(CLAIM, ""))
-    if theirs is None:
+    if claimed_at(pod.metadata.annotations.get(CLAIM, "")) is None:
         return NotStamped("its Pod has an owner that no claim of ours stands behind")
-    if theirs >= claim.claimed_at:
-        return NotStamped("a newer claim has stamped its Pod")
     return None
+
+
+def _is_anothers(pod: Pod, claim: Claim) -> bool:
+    """Say whether a Pod carries another claim's text, of a whole stamp or of half a one."""
+    return CLAIM in pod.metadata.annotations and not _is_from(pod, claim)
 
 
 def _two_keys(pod: Pod, *, owner: str | None, claim: str | None) -> MergePatch:

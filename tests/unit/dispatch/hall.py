@@ -165,10 +165,10 @@ class Hall:
     def state(self, number: int = 1) -> JobState:
         return self.job(number).state
 
-    async def executes(self, number: int, runner: str) -> None:
+    async def executes(self, number: int, runner: str, tenant: str = "acme") -> None:
         await self.store.attribute(
             Execution(
-                tenant="acme",
+                tenant=tenant,
                 job_id=f"forge/{number}",
                 runner_name=runner,
                 started_at=self.clock.now(),

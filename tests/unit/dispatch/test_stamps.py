@@ -13,7 +13,7 @@ from remuda.kube.core import POD, Pod
 from remuda.kube.names import CLAIM, OWNER
 from remuda.kube.patches import MergePatch
 from remuda.model.job import Claim
-from tests.unit.dispatch.hall import SETTINGS, SPACE, story
+from tests.unit.dispatch.hall import SETTINGS, SPACE, in_hall, story
 from tests.unit.pools.ranch import Hurt
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ async def a_claim(hall: Hall, at: datetime = NOON, job: str = "github.com/4711")
 
 def stamps(hall: Hall) -> Stamps:
     return Stamps(hall.desk.kube, SETTINGS)
+
+
+async def yes() -> bool:
+    return True
+
+
+async def no() -> bool:
+    return False
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_a_text_that_no_claim_wrote_has_no_time(text: str) -> None:
 @story()
 async def test_a_stamp_is_owner_and_claim_in_one_patch(hall: Hall) -> None:
     claim = await a_claim(hall)
-    pod = await stamps(hall).stamp(await hall.pod(), claim, "acme")
+    pod = await stamps(hall).stamp(await hall.pod(), claim, "acme", stands=yes)
     assert isinstance(pod, Pod)
     assert pod.labels[OWNER] == "acme"
     assert pod.metadata.annotations[CLAIM] == claim_text(claim)
@@ -59,31 +67,36 @@ async def test_a_stamp_is_owner_and_claim_in_one_patch(hall: Hall) -> None:
 @story()
 async def test_a_stamp_that_is_there_already_is_not_written_again(hall: Hall) -> None:
     claim = await a_claim(hall)
-    pod = await stamps(hall).stamp(await hall.pod(), claim, "acme")
+    pod = await stamps(hall).stamp(await hall.pod(), claim, "acme", stands=yes)
     assert isinstance(pod, Pod)
-    assert await stamps(hall).stamp(pod, claim, "acme") == pod
+    assert await stamps(hall).stamp(pod, claim, "acme", stands=yes) == pod
     assert len(hall.tap.of("PATCH")) == 1
 
 
-@story()
-async def test_an_older_claims_stamp_is_replaced_and_a_newer_ones_is_not(hall: Hall) -> None:
-    older, newer = await a_claim(hall), await a_claim(hall, NOON + timedelta(microseconds=1))
-    pod = await stamps(hall).stamp(hall.pods["a"], older, "acme")
-    assert isinstance(pod, Pod)
-    pod = await stamps(hall).stamp(pod, newer, "globex")
-    assert isinstance(pod, Pod)
-    assert pod.labels[OWNER] == "globex"
-    refused = await stamps(hall).stamp(pod, older, "acme")
-    assert isinstance(refused, NotStamped)
-    assert refused.leave is None
-    assert (await hall.pod()).labels[OWNER] == "globex"
+@pytest.mark.parametrize("later", [timedelta(microseconds=1), timedelta(minutes=-5)], ids=str)
+def test_another_claims_stamp_is_replaced_only_by_a_claim_that_stands(later: timedelta) -> None:
+    """Whatever the times of both say: the clocks of replicas differ."""
+
+    async def play(hall: Hall) -> None:
+        older, newer = await a_claim(hall), await a_claim(hall, NOON + later)
+        pod = await stamps(hall).stamp(hall.pods["a"], older, "acme", stands=yes)
+        assert isinstance(pod, Pod)
+        pod = await stamps(hall).stamp(pod, newer, "globex", stands=yes)
+        assert isinstance(pod, Pod)
+        assert pod.labels[OWNER] == "globex"
+        refused = await stamps(hall).stamp(pod, older, "acme", stands=no)
+        assert isinstance(refused, NotStamped)
+        assert refused.leave is None
+        assert (await hall.pod()).labels[OWNER] == "globex"
+
+    in_hall(play)
 
 
 @story()
 async def test_an_owner_that_no_claim_put_there_is_left_alone(hall: Hall) -> None:
     claim = await a_claim(hall)
     await hall.label("a", owner="")
-    refused = await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    refused = await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     assert isinstance(refused, NotStamped)
     assert (await hall.pod()).labels[OWNER] == ""
 
@@ -92,11 +105,11 @@ async def test_an_owner_that_no_claim_put_there_is_left_alone(hall: Hall) -> Non
 async def test_a_pod_that_is_gone_or_another_by_now_takes_no_stamp(hall: Hall) -> None:
     claim = await a_claim(hall)
     other = replace(claim, pod_uid="0")
-    refused = await stamps(hall).stamp(hall.pods["a"], other, "acme")
+    refused = await stamps(hall).stamp(hall.pods["a"], other, "acme", stands=yes)
     assert isinstance(refused, NotStamped)
     assert refused.leave
     await hall.delete("a")
-    refused = await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    refused = await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     assert isinstance(refused, NotStamped)
     assert refused.leave
 
@@ -104,7 +117,7 @@ async def test_a_pod_that_is_gone_or_another_by_now_takes_no_stamp(hall: Hall) -
 @story()
 async def test_a_tenant_that_cannot_be_a_label_fails_for_its_own_jobs_only(hall: Hall) -> None:
     claim = await a_claim(hall)
-    refused = await stamps(hall).stamp(hall.pods["a"], claim, "not a label!")
+    refused = await stamps(hall).stamp(hall.pods["a"], claim, "not a label!", stands=yes)
     assert isinstance(refused, NotStamped)
     assert refused.final
     assert not refused.unreachable
@@ -114,7 +127,7 @@ async def test_a_tenant_that_cannot_be_a_label_fails_for_its_own_jobs_only(hall:
 async def test_a_server_that_does_not_answer_is_no_reason_to_go_home(hall: Hall) -> None:
     claim = await a_claim(hall)
     hall.tap.hurts = [Hurt("PATCH", "dropped", times=9)]
-    refused = await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    refused = await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     assert isinstance(refused, NotStamped)
     assert refused.unreachable
     assert refused.leave is None
@@ -123,7 +136,7 @@ async def test_a_server_that_does_not_answer_is_no_reason_to_go_home(hall: Hall)
 @story()
 async def test_only_its_own_stamp_is_taken_off(hall: Hall) -> None:
     claim = await a_claim(hall)
-    await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     for other in (
         replace(claim, claimed_at=NOON + timedelta(microseconds=1)),
         replace(claim, job_id="github.com/4712"),
@@ -139,7 +152,7 @@ async def test_only_its_own_stamp_is_taken_off(hall: Hall) -> None:
 @story()
 async def test_what_others_wrote_stays_when_a_stamp_is_taken_off(hall: Hall) -> None:
     claim = await a_claim(hall)
-    await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     await hall.label("a", drain="true")
     assert await stamps(hall).unstamp(claim)
     assert (await hall.pod()).labels["remuda.dev/drain"] == "true"
@@ -148,7 +161,7 @@ async def test_what_others_wrote_stays_when_a_stamp_is_taken_off(hall: Hall) -> 
 @story()
 async def test_half_a_stamp_is_taken_off_too(hall: Hall) -> None:
     claim = await a_claim(hall)
-    await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     await hall.label("a", owner=None)
     assert await stamps(hall).unstamp(claim)
     assert CLAIM not in (await hall.pod()).metadata.annotations
@@ -157,7 +170,7 @@ async def test_half_a_stamp_is_taken_off_too(hall: Hall) -> None:
 @story()
 async def test_a_stamp_on_a_pod_that_is_gone_is_gone(hall: Hall) -> None:
     claim = await a_claim(hall)
-    await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     await hall.delete("a")
     assert await stamps(hall).unstamp(claim)
 
@@ -165,7 +178,7 @@ async def test_a_stamp_on_a_pod_that_is_gone_is_gone(hall: Hall) -> None:
 @story()
 async def test_a_stamp_that_cannot_be_taken_off_is_said_to_be_there(hall: Hall) -> None:
     claim = await a_claim(hall)
-    await stamps(hall).stamp(hall.pods["a"], claim, "acme")
+    await stamps(hall).stamp(hall.pods["a"], claim, "acme", stands=yes)
     hall.tap.hurts = [Hurt("PATCH", "dropped", times=9)]
     assert not await stamps(hall).unstamp(claim)
 
@@ -184,6 +197,6 @@ async def test_a_stamp_that_was_applied_late_is_found_by_reading_it_back(hall: H
         await hall.kube.patch(POD, "a", patch, namespace=SPACE)
 
     hall.tap.before = meddle
-    pod = await stamps(hall).stamp(seen, claim, "acme")
+    pod = await stamps(hall).stamp(seen, claim, "acme", stands=yes)
     assert isinstance(pod, Pod)
     assert (pod.labels["colour"], pod.labels[OWNER]) == ("blue", "acme")
