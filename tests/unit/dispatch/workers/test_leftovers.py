@@ -13,12 +13,16 @@ from remuda.dispatch.workers.retention import Retention
 from remuda.dispatch.workers.unused_registrations import UnusedRegistrations
 from remuda.model.job import JobState
 from remuda.ports.deliveries import Delivery
-from remuda.ports.forge import ForgeThrottled, Removal
+from remuda.ports.forge import ForgeRefused, ForgeThrottled, Removal, Scope
 from remuda.ports.jobs import JobEnd
 from tests.unit.dispatch.yard import SETTINGS, down, story
 
 if TYPE_CHECKING:
     from tests.unit.dispatch.yard import Yard
+
+
+def refused() -> ForgeRefused:
+    return ForgeRefused("No", why="404", fix="Install it", scope=Scope.TENANT)
 
 
 async def end(yard: Yard, number: int, runner: str = "") -> None:
@@ -160,6 +164,37 @@ async def test_one_tenant_that_is_throttled_stops_no_other(yard: Yard) -> None:
 
     assert yard.forge.removed == ["a", "b"], "it is not asked again before its time"
     assert list(yard.tables.registrations) == ["a"]
+
+
+@story()
+async def test_registrations_that_cannot_be_removed_stand_in_nobodys_way(yard: Yard) -> None:
+    """A tenant took our App away: its forge refuses for ever, and its rows are the oldest."""
+    for number in range(SETTINGS.recovery.actions_max + 5):
+        await yard.note(f"a{number}", "acme")
+        yard.forge.removals[f"a{number}"] = refused()
+    await yard.later(1)
+    await yard.note("b", "beta")
+    await yard.later(301)
+
+    await yard.turns(UnusedRegistrations(yard.parts), 90)
+
+    assert "b" not in yard.tables.registrations
+
+
+@story()
+async def test_a_registration_that_a_forge_refuses_to_remove_for_days_is_forgotten(
+    yard: Yard,
+) -> None:
+    await yard.note()
+    yard.forge.removals["r-p"] = refused()
+    worker = UnusedRegistrations(yard.parts)
+
+    await yard.turns(worker, timedelta(days=1.9).total_seconds())
+    assert list(yard.tables.registrations) == ["r-p"]
+    assert len(yard.forge.removed) < 100
+
+    await yard.turns(worker, timedelta(days=0.2).total_seconds())
+    assert yard.tables.registrations == {}, "no forge keeps one that nobody used for so long"
 
 
 # --- Retention --------------------------------------------------------------------------------------------------------
