@@ -145,6 +145,9 @@ class _Asked:
     gone_since: float | None = None
 
 
+_FOR_WEAKER: Final = 0.25
+
+
 class Inquiries:
     """Whom we asked about and when to ask again. Lost with its process: that costs requests, nothing else."""
 
@@ -153,12 +156,21 @@ class Inquiries:
         self._asked: dict[_Key, _Asked] = {}
 
     def due(self, doubts: Iterable[Doubt], now: float, limit: int) -> tuple[Doubt, ...]:
-        """Return about whom to ask now: the strongest evidence first, then who has waited for longest."""
+        """
+        Return about whom to ask now: the strongest evidence first, then who has waited for longest.
+
+        A part of the places is for weaker evidence: a forge may take long to say what became of what died.
+        """
         listed = tuple(doubts)
         self._asked = {d.key: self._asked.get(d.key) or self._first(d, now) for d in listed}
         ripe = [doubt for doubt in listed if self._asked[doubt.key].next_at <= now]
         ripe.sort(key=lambda d: (_STRENGTH[d.evidence], self._asked[d.key].next_at, d.job.spec.id))
-        return tuple(ripe[:limit])
+        weaker = [doubt for doubt in ripe if doubt.evidence is not ripe[0].evidence]
+        weaker.sort(key=lambda d: (self._asked[d.key].next_at, d.job.spec.id))
+        kept = weaker[: int(limit * _FOR_WEAKER)]
+        places = {doubt.key for doubt in kept}
+        first = [doubt for doubt in ripe if doubt.key not in places][: limit - len(kept)]
+        return (*first, *kept)
 
     def look_again(self, now: float) -> float:
         """Return in how many seconds somebody is to be asked about."""

@@ -310,6 +310,25 @@ def test_at_most_so_many_are_asked_about_in_one_turn_the_strongest_evidence_firs
     assert chosen == (ended, doubts[0], doubts[1])
 
 
+def test_many_whose_runners_died_do_not_starve_one_that_nobody_took_up() -> None:
+    """A zone is lost, and for long minutes the forge says of all its jobs that they run."""
+    dead = [Doubt(running(n), Evidence.POD_ENDED) for n in range(2, 302)]
+    unproven = Doubt(running(1), Evidence.UNPROVEN)
+    proven = Doubt(running(999), Evidence.PROVEN)
+    memory, asked = Inquiries(SETTINGS), dict[str, float]()
+    for now in map(float, range(0, 1200, 10)):
+        due = memory.due([*dead, unproven, proven], now, SETTINGS.actions_max)
+        assert len(due) <= SETTINGS.actions_max
+        assert len(set(due)) == len(due)
+        for doubt in due:
+            asked.setdefault(doubt.job.spec.id, now)
+            memory.answered(doubt, ForgeState.IN_PROGRESS, now)
+
+    assert asked["forge/1"] <= 40
+    assert asked["forge/999"] <= SETTINGS.known_running_s + 10
+    assert len(asked) == 302, "and everybody is asked about"
+
+
 @given(st.permutations([running(n) for n in range(1, 6)]))
 def test_the_order_of_the_list_does_not_matter(jobs: list[Job]) -> None:
     memory = Inquiries(SETTINGS)
