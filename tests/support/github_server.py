@@ -141,6 +141,8 @@ class GithubServer:
         self.deliveries: list[Json] = []
         self.redelivered: list[int] = []
         self.not_redeliverable: set[int] = set()
+        self.app: Account | None = None
+        """Counts what the App asks as itself, if it is set."""
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.watch: Callable[[Seen], None] = lambda _: None
@@ -323,8 +325,9 @@ class GithubServer:
             return _json(shapes.refusal(refused.message), refused.status)
         assert isinstance(answer, web.Response)
         answer.headers["x-github-request-id"] = "F:1"
-        if installation is not None:
-            self._charge(self.accounts[installation], request, answer)
+        account = self.app if installation is None else self.accounts[installation]
+        if account is not None:
+            self._charge(account, request, answer)
         return answer
 
     def _charge(self, account: Account, request: web.Request, answer: web.Response) -> None:

@@ -17,7 +17,7 @@ from remuda.ports.forge import (
     Scope,
 )
 from tests.support.github_jobs import a_job
-from tests.support.github_server import Fault, GithubServer
+from tests.support.github_server import Account, Fault, GithubServer, Seen
 
 if TYPE_CHECKING:
     from remuda.adapters.github import GithubForge
@@ -444,3 +444,40 @@ async def test_deliveries_that_cannot_be_listed_are_an_error(
         await forge.redeliver(within=WITHIN)
     github.deliver("lost", timedelta(minutes=1), 500, "workflow_job")
     assert await forge.redeliver(within=WITHIN) == 1, "nothing was taken for settled"
+
+
+async def test_asking_for_messages_again_leaves_the_apps_own_limit_to_minting(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    """After an outage thousands of messages are lost at once, and each token for a mint is the App's own request."""
+    github.app = Account("the App itself", 0, limit=400)
+    for number in range(350):
+        github.deliver(f"g{number}", timedelta(minutes=5), 503, "workflow_job")
+    for _ in range(60):
+        await forge.redeliver(within=WITHIN)
+        assert github.app.used <= 0.8 * github.app.limit
+        github.clock.ahead_s += 40
+    assert len(github.redelivered) > 250, "what can be spared is used"
+    assert len(set(github.redelivered)) == len(github.redelivered), "none is asked for twice"
+
+
+async def test_a_list_that_is_too_long_for_one_turn_is_read_on_in_the_next() -> None:
+    server = GithubServer()
+    async with server.running(), github_forge(server.settings(), server.clock) as forge:
+        lost = server.deliver("lost", timedelta(hours=2), 503, "workflow_job")
+        for number in range(2000):
+            ago = timedelta(seconds=7000 - 3 * number)
+            server.deliver(f"g{number}", ago, 200, "workflow_job")
+
+        def slowly(_: Seen) -> None:
+            server.clock.ahead_s += 5
+
+        server.watch = slowly
+        turns = 0
+        while not await forge.redeliver(within=WITHIN):
+            turns += 1
+            assert turns < 9
+        assert turns > 0, "else this shows nothing"
+        assert server.redelivered == [lost]
+        cursors = [seen.query.get("cursor", "") for seen in server.asked("deliveries")]
+        assert len(cursors) == len(set(cursors)), "no page is read twice"

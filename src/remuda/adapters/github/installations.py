@@ -2,8 +2,8 @@
 Where the App is installed: which tenant that is, and which number GitHub knows it by.
 
 The list is believed for some minutes, and read again when somebody asks for what is not on it, but not each time. A
-tenant is an account's login. One that is no label value as it stands, or is no login, gets the installation's number
-behind a dot, which no login has: so no two installations share a tenant.
+tenant is an account's login. One that is no label value as it stands, is no login, or is the tenant of local jobs gets
+the installation's number behind a dot, which no login has: so no two installations share a tenant.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.adapters.github.client import decoded
 from remuda.adapters.github.models import Installed
 from remuda.adapters.github.wire import Ask
+from remuda.dispatch.local import TENANT as LOCAL
 from remuda.ports.forge import ForgeError, ForgeRefused, ForgeUnavailable, Scope
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def installation(raw: Installed) -> Installation | None:
 def tenant_name(name: str, number: int, *, is_login: bool = True) -> str:
     """Return a name that is fit for a label's value and no other installation's."""
     lower = name.lower()
-    if is_login and _LABEL_VALUE.fullmatch(lower):
+    if is_login and _LABEL_VALUE.fullmatch(lower) and lower != LOCAL:
         return lower
     ending = f".{number}"
     safe = _NOT_IN_LABELS.sub("-", lower)[: _LABEL_MAX - len(ending)].strip("-_")

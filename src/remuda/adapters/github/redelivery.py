@@ -8,10 +8,12 @@ failed ones. A message that keeps failing is asked for less and less often.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from remuda.adapters.github import faults
+from remuda.adapters.github.budgets import APP
 from remuda.adapters.github.client import decoded
 from remuda.adapters.github.models import HookDelivery
 from remuda.adapters.github.payloads import moment
@@ -31,54 +33,95 @@ _AGAIN: Final = timedelta(seconds=60)
 """How long to leave a message alone after its second attempt; doubled with each."""
 _AGAIN_MAX: Final = timedelta(hours=1)
 _FAILURES_MAX: Final = 3
+_TURN_S: Final = 40.0
+"""How long one turn may take: less than the time after which dispatch takes it for hung."""
 _LIST: Final = "The App's deliveries could not be listed"
 
 
+@dataclass(slots=True)
+class _Round:
+    """One reading of the list, from its newest attempt back to ``floor``. A long one takes several turns."""
+
+    floor: datetime
+    attempts: list[HookDelivery] = field(default_factory=list)
+    cursor: str = ""
+    pages: int = 0
+    is_read: bool = False
+    asked: set[str] = field(default_factory=set)
+    """Messages: their new attempts are at the list's other end, so it does not show that they come again."""
+
+
 class Redeliveries:
-    """Remembers how far back everything is settled, so that a busy App is not read in full each time."""
+    """
+    Remembers how far back everything is settled, so that a busy App is not read in full each time.
+
+    The App's own limit is what tokens for minting are taken from: this yields to it as sweeps do, and a turn is bounded
+    in time. What is left over is gone on with in the next turn.
+    """
 
     def __init__(self, client: GithubClient) -> None:
         self._client = client
         self._settled_before: datetime | None = None
+        self._round: _Round | None = None
 
     async def redeliver(self, within: timedelta) -> int:
         now = self._client.clock.now()
-        floor = now - within
-        if self._settled_before is not None:
-            floor = max(floor, self._settled_before)
-        attempts = await self._since(floor)
-        asked, failures = 0, list[ForgeError]()
-        for delivery in unreached(attempts, now, since=now - within):
+        ends_at = self._client.clock.monotonic() + _TURN_S
+        since = now - within
+        reading = self._round = self._round or _Round(max(since, self._settled_before or since))
+        await self._read_on(reading, ends_at)
+        due = [
+            d for d in unreached(reading.attempts, now, since=since) if d.guid not in reading.asked
+        ]
+        asked, failures = await self._ask_for(due, reading, ends_at)
+        if not failures and (len(asked) < len(due) or not reading.is_read):
+            return sum(asked)
+        self._round = None
+        if failures and not any(asked):
+            raise failures[-1]
+        if reading.is_read:
+            self._settled_before = _oldest_open(reading.attempts, default=now) - _LATE
+        return sum(asked)
+
+    async def _ask_for(
+        self, due: Iterable[HookDelivery], reading: _Round, ends_at: float
+    ) -> tuple[list[int], list[ForgeError]]:
+        """Ask for messages. Returns for each whether it will come, as 1 or 0, and what went wrong with others."""
+        asked, failures = list[int](), list[ForgeError]()
+        for delivery in due:
+            if not self._may_ask(ends_at):
+                break
             try:
-                asked += await self._ask_again(delivery)
+                asked.append(await self._ask_again(delivery))
+                reading.asked.add(delivery.guid)
             except ForgeError as failure:  # one message must not keep the others from us
                 failures.append(failure)
                 if isinstance(failure, ForgeThrottled) or len(failures) == _FAILURES_MAX:
                     break
-        if failures and not asked:
-            raise failures[-1]
-        self._settled_before = _oldest_open(attempts, default=now) - _LATE
-        return asked
+        return asked, failures
 
-    async def _since(self, floor: datetime) -> list[HookDelivery]:
-        """Return the attempts since then, newest first."""
-        found: list[HookDelivery] = []
-        cursor = ""
-        for _ in range(_PAGES_MAX):
+    async def _read_on(self, reading: _Round, ends_at: float) -> None:
+        while not reading.is_read and self._may_ask(ends_at):
+            cursor = {"cursor": reading.cursor} if reading.cursor else {}
             ask = Ask(
                 operation="deliveries",
                 path="/app/hook/deliveries{?per_page,cursor}",
-                parts={"per_page": 100, **({"cursor": cursor} if cursor else {})},
+                parts={"per_page": 100, **cursor},
             )
             async with self._client.deadline(_LIST):
                 reply = await self._client.as_app(_LIST, ask)
             page = decoded(_LIST, reply, list[HookDelivery])
-            found += page
-            cursor = reply.next("cursor")
+            reading.attempts += page
+            reading.cursor, reading.pages = reply.next("cursor"), reading.pages + 1
             times = [at for d in page if (at := moment(d.delivered_at)) is not None]
-            if not cursor or not times or min(times) < floor:
-                break
-        return found
+            at_end = not reading.cursor or not times or min(times) < reading.floor
+            reading.is_read = at_end or reading.pages >= _PAGES_MAX
+
+    def _may_ask(self, ends_at: float) -> bool:
+        """Take one request of what can be spared, if there is time for it."""
+        clock = self._client.clock
+        at, now = clock.monotonic(), clock.now().timestamp()
+        return at < ends_at and self._client.budgets.take_for_sweep(APP, at=at, now=now)
 
     async def _ask_again(self, delivery: HookDelivery) -> int:
         what = f"Delivery {delivery.id} could not be asked for again"

@@ -131,6 +131,7 @@ def test_everybody_has_a_turn_before_anybody_has_two(
     [
         ("Acme", "acme"),
         ("octo-org_emu", "octo-org_emu"),
+        pytest.param("Local", "local.7", id="whose name is that of the jobs that people post"),
         ("-acme-", "acme.7"),
         ("ü", "account.7"),
         ("a" * 64, "a" * 61 + ".7"),
