@@ -157,6 +157,9 @@ class RecoverySettings:
     reap_held_max: int = 3
     """With more jobs than this held back, the forge is failing: then no stamped runner is deleted."""
 
+    reap_held_s: float = 1800.0
+    """For how long that may be: jobs of one tenant that are refused for ever must not keep broken runners alive."""
+
     retention_s: float = 3600.0
     """How often what is long over is forgotten."""
 

@@ -31,6 +31,7 @@ from remuda.model.runner import Phase
 from remuda.ports.kube import Conflict, NotFound, Query, Seen
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from remuda.dispatch.workers.parts import RecoveryParts
@@ -63,7 +64,7 @@ class StampedPods:
         most = self._settings.actions_max
         unstamps = [act for act in acts if isinstance(act, Unstamp)][:most]
         await each(parts, NAME, unstamps, self._unstamp)
-        reaps = await self._allowed([act for act in acts if isinstance(act, Reap)], most)
+        reaps = await self._allowed([act for act in acts if isinstance(act, Reap)], for_s)
         await each(parts, NAME, reaps, self._reap)
         return tick_s
 
@@ -87,20 +88,24 @@ class StampedPods:
         grace_s = self._settings.stamped_s
         return mend_stamp(pod, seen_s, spent=spent, job_over=job_over, stamped_s=grace_s)
 
-    async def _allowed(self, reaps: list[Reap], at_most: int) -> tuple[Reap, ...]:
-        """Hold deletes back while the forge fails: then it is not the runners that are broken."""
+    async def _allowed(
+        self, reaps: list[Reap], for_s: Mapping[tuple[str, str], float]
+    ) -> tuple[Reap, ...]:
+        """Hold deletes back for a while if the forge fails: then it is perhaps not the runners that are broken."""
         if not reaps:
             return ()
+        settings = self._settings
         now = self._parts.clock.now()
         queued = await self._parts.views.jobs(states={JobState.QUEUED}, limit=_HELD_LOOKED_AT)
         held = sum(job.hold_until is not None and job.hold_until > now for job in queued)
-        if held > self._settings.reap_held_max:
-            why = f"{held} jobs are held back: the forge fails"
-            log.warning("no stamped runner is deleted", why=why, runners=len(reaps))
-            return ()
+        if held > settings.reap_held_max:
+            old = [reap for reap in reaps if for_s[reap.pod.key] >= settings.reap_held_s]
+            why, kept = f"{held} jobs are held back: the forge fails", len(reaps) - len(old)
+            log.warning("stamped runners are not deleted yet", why=why, runners=kept)
+            reaps = old
         pools = {reap.pod.pool for reap in reaps}
         sizes = {pool: len(self._parts.view.pods_of(pool)) for pool in sorted(pools)}
-        return capped(reaps, sizes, share=self._settings.reap_share, at_most=at_most)
+        return capped(reaps, sizes, share=settings.reap_share, at_most=settings.actions_max)
 
     async def _unstamp(self, act: Unstamp) -> None:
         pod = act.pod

@@ -170,6 +170,24 @@ async def test_while_the_forge_fails_nothing_is_deleted(yard: Yard) -> None:
     assert not await yard.is_there("p")
 
 
+@story()
+async def test_one_tenant_whose_jobs_are_refused_for_ever_keeps_no_broken_runner_alive(
+    yard: Yard,
+) -> None:
+    """Its jobs are held back again and again, day and night: that is no outage, and a zombie pins its room."""
+    worker = await aged(yard, "p", warm=False)
+    for number in range(1, 6):
+        await yard.queue(number)
+        await yard.warm_pod(f"q{number}")
+        until = yard.clock.now() + timedelta(days=1)
+        held = Release(by="test", why="mint refused", undelivered=True, hold_until=until)
+        assert isinstance(await yard.jobs.release(await yard.take(f"q{number}"), held), Released)
+
+    await yard.turns(worker, 2400)
+
+    assert not await yard.is_there("p")
+
+
 # --- Never touched ----------------------------------------------------------------------------------------------------
 
 
