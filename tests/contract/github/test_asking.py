@@ -312,6 +312,77 @@ async def test_many_installations_are_listed_a_few_at_a_time_and_broken_ones_go_
     assert found == {f"a{number}" for number in range(1, 45)}
 
 
+async def test_busy_repositories_do_not_shut_the_others_out(
+    github: GithubServer, forge: GithubForge
+) -> None:
+    account = github.account("acme")
+    busy = [github.repository(account, f"busy{number}").full_name for number in range(20)]
+    github.job(github.run(github.repository(account, "quiet")))
+    found = [(await forge.sweep(busy, at_most=12)).found for _ in range(4)]
+    assert any(found), "a job whose message was lost waits for ever"
+    assert len({s.path for s in github.asked("runs")}) == 21, "everybody had a turn"
+
+
+async def test_a_slow_github_costs_a_sweep_some_repositories_and_not_all_that_it_found() -> None:
+    server = GithubServer()
+    account = server.account("acme")
+    names = [server.repository(account, f"r{number}").full_name for number in range(30)]
+    for name in names:
+        server.job(server.run(server.repositories[name]))
+
+    def slowly(_: Seen) -> None:
+        server.clock.ahead_s += 0.5  # eight ask at once
+
+    server.watch = slowly
+    found: set[str] = set()
+    async with server.running(), github_forge(server.settings(), server.clock) as forge:
+        for _ in range(12):
+            began = server.clock.monotonic()
+            swept = await forge.sweep(names, at_most=60)
+            assert server.clock.monotonic() - began < 60, "dispatch takes it for hung then"
+            assert swept.found
+            found |= {a.repository for a in swept.found}
+            server.clock.ahead_s += 60
+    assert found == set(names), "everybody had a turn"
+
+
+async def test_repositories_that_take_long_to_list_keep_no_sweep_from_looking() -> None:
+    server = GithubServer()
+    large, other = server.account("acme"), server.account("globex")
+    for number in range(950):
+        server.repository(large, f"r{number:03}")
+    server.job(server.run(server.repository(large, "zebra")))
+    server.job(server.run(server.repository(other, "gears")))
+
+    def slowly(seen: Seen) -> None:
+        server.clock.ahead_s += 7 if seen.operation == "repositories" else 0
+
+    server.watch = slowly
+    async with server.running(), github_forge(server.settings(), server.clock) as forge:
+        began = server.clock.monotonic()
+        assert len((await forge.sweep(["globex/gears"], at_most=3)).found) == 1
+        assert server.clock.monotonic() - began < 60
+        for _ in range(9):
+            await forge.sweep([], at_most=3)
+        pages = [s.query["page"] for s in server.asked("repositories") if "page" in s.query]
+        assert sorted(map(int, pages)) == [1, *range(1, 11)], "each page of each list was read once"
+
+
+async def test_what_was_found_before_the_budget_ended_counts_and_the_rest_is_next() -> None:
+    server = GithubServer()
+    repository = server.repository(server.account("acme"), "widgets")
+    jobs = {str(server.job(server.run(repository))) for _ in range(30)}
+    found: set[str] = set()
+    async with server.running():
+        settings = server.settings(sweep_per_minute_max=12)
+        async with github_forge(settings, server.clock) as forge:
+            for _ in range(6):
+                swept = await forge.sweep(["acme/widgets"], at_most=1)
+                found |= {a.job_id.rpartition("/")[2] for a in swept.found}
+                server.clock.ahead_s += 61
+    assert found == jobs
+
+
 async def test_an_account_that_was_renamed_is_found_by_both_names(
     github: GithubServer, forge: GithubForge
 ) -> None:

@@ -2,7 +2,8 @@
 Looking for queued jobs that no message announced.
 
 A repository where nothing changed costs nothing of the rate limit: its lists are asked for with the tag of the last
-answer. What fails is left out and counted; it stops neither the other repositories nor the other installations.
+answer. What fails is left out and counted; it stops neither the other repositories nor the other installations. A sweep
+ends in time and returns what it found until then; whoever was left out has the first turn in the next one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from remuda.adapters.github.wire import Ask
 from remuda.ports.forge import Action, ForgeError, ForgeRefused, Scope, Swept
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
-    from remuda.adapters.github.client import GithubClient
+    from remuda.adapters.github.client import GithubClient, Page
     from remuda.adapters.github.installations import Installation, Installations
     from remuda.adapters.github.payloads import GithubJob
     from remuda.ports.forge import Announcement
@@ -31,10 +32,14 @@ R = TypeVar("R")
 
 _RUNS_PAGES_MAX: Final = 10
 _JOBS_PAGES_MAX: Final = 10
-_REPOSITORIES_PAGES_MAX: Final = 100
+_REPOSITORIES_MAX: Final = 10_000
 _LISTS_MAX: Final = 20
 """How many installations' lists of repositories one sweep reads."""
 _LIST_AGAIN_S: Final = 60.0
+_SWEEP_S: Final = 30.0
+"""How long to ask. What was found must then be taken in, before dispatch takes the sweep for hung."""
+_LISTING_S: Final = 10.0
+"""How much of that lists of repositories may take; a list that takes longer is read on in the next sweep."""
 _FAILURES_MAX: Final = 3
 """After so many repositories of one installation failed, the others of it are left for the next sweep."""
 _STATUSES: Final = ("queued", "in_progress")
@@ -42,7 +47,7 @@ _STATUSES: Final = ("queued", "in_progress")
 
 
 class _NoBudget(Exception):
-    """Minting needs what is left."""
+    """Minting needs what is left, or there is no time left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,20 @@ class Sweeper:
         self._installations = installations
         self._rotation = Rotation()
         self._repositories: dict[int, tuple[tuple[str, ...], float]] = {}
+        self._unfinished: dict[int, tuple[list[str], str]] = {}
+        """Lists that are being read: what they hold so far, and their next page."""
+        self._visited: dict[str, float] = {}
+        """When each of the last targets was looked at."""
+        self._next_run: dict[str, int] = {}
+        """Where to go on in repositories with more runs than one sweep could look at."""
+        self._ends_at = 0.0
+        """When to stop asking. One sweep runs at a time."""
 
     async def sweep(self, first: Collection[str], *, at_most: int) -> Swept:
         result = _Result()
+        self._ends_at = self._client.clock.monotonic() + _SWEEP_S
         targets = await self._targets(first, at_most, result)
-        queue = iter(targets)
+        queue = iter(self._by_last_visit(targets))
 
         async def work() -> None:
             for target in queue:  # shared: each target is taken once
@@ -92,18 +106,31 @@ class Sweeper:
     async def _targets(
         self, first: Collection[str], at_most: int, result: _Result
     ) -> Sequence[_Target]:
-        """Return the repositories to look at: those asked for, then the others in turn."""
-        targets: dict[str, _Target] = {}
+        """Return the repositories to look at: those asked for, as far as that leaves the others a third of the room."""
+        asked: dict[str, _Target] = {}
         for name in dict.fromkeys(first):
             owner = name.partition("/")[0]
             where = await self._installations.of_owner(owner) if is_repository(name) else None
-            if where is None or where.suspended or len(targets) >= at_most:
+            if where is None or where.suspended:
                 result.left_out += 1
             else:
-                targets.setdefault(name.lower(), _Target(where, name))
-        for target in await self._others(targets, at_most - len(targets), result):
-            targets[target.repository.lower()] = target
+                asked.setdefault(name.lower(), _Target(where, name))
+        kept = dict(list(asked.items())[: at_most - at_most // 3])
+        others = await self._others(kept, at_most - len(kept), result)
+        targets = kept | {target.repository.lower(): target for target in others}
+        for name, target in asked.items():
+            if len(targets) < at_most:
+                targets.setdefault(name, target)
+        result.left_out += len(asked.keys() - targets.keys())
         return tuple(targets.values())
+
+    def _by_last_visit(self, targets: Sequence[_Target]) -> Sequence[_Target]:
+        """Put first who was left out last time; else the order stays."""
+        known = {target.repository.lower() for target in targets}
+        self._visited = {name: at for name, at in self._visited.items() if name in known}
+        self._next_run = {name: run for name, run in self._next_run.items() if name in known}
+        never = float("-inf")
+        return sorted(targets, key=lambda t: self._visited.get(t.repository.lower(), never))
 
     async def _others(
         self, taken: Collection[str], room: int, result: _Result
@@ -128,22 +155,32 @@ class Sweeper:
         order = sorted(installed, key=lambda n: (self._repositories.get(n, unlisted)[1], n))
         for number in order[:_LISTS_MAX]:
             names, until = self._repositories.get(number, unlisted)
-            if begun < until:
+            if begun < until or self._client.clock.monotonic() >= begun + _LISTING_S:
                 return
             try:
-                names = tuple(sorted([name async for name in self._listed(installed[number])]))
+                listed = await self._list_on(installed[number], begun + _LISTING_S)
                 good_s = self._client.settings.repositories_s
             except (ForgeError, _NoBudget):
                 result.left_out += 1
-                good_s = _LIST_AGAIN_S
-            self._repositories[number] = (names, self._client.clock.monotonic() + good_s)
+                listed, good_s = names, _LIST_AGAIN_S
+            if listed is None:
+                # What it holds so far is known from now on, and it stays the first to be read.
+                self._repositories[number] = (_joined(names, self._unfinished[number][0]), until)
+                return
+            self._repositories[number] = (listed, self._client.clock.monotonic() + good_s)
 
-    async def _listed(self, where: Installation) -> AsyncIterator[str]:
+    async def _list_on(self, where: Installation, until: float) -> tuple[str, ...] | None:
+        """Read a list to its end, or as far as time allows: then None, and the rest is read next time."""
         ask = Ask(operation="repositories", path="/installation/repositories{?per_page,page}")
-        pages = self._pages(where, ask, (Repositories, _names), _REPOSITORIES_PAGES_MAX)
-        async for names in pages:
-            for name in names:
-                yield name
+        names, number = self._unfinished.pop(where.number, (list[str](), "1"))
+        while number and len(names) < _REPOSITORIES_MAX:
+            page = await self._page(where, ask, (Repositories, _names), number)
+            names += page.value
+            number = page.next
+            if number and self._client.clock.monotonic() >= until:
+                self._unfinished[where.number] = (names, number)
+                return None
+        return _joined(names)
 
     # --- One repository -----------------------------------------------------------------------------------------------
 
@@ -153,7 +190,8 @@ class Sweeper:
             result.left_out += 1
             return
         try:
-            found = await self._queued_jobs(target)
+            async for found in self._queued_jobs(target):
+                result.found.update((a.job_id, a) for a in found)
         except _NoBudget:
             result.left_out += 1
             result.failures[number] = _FAILURES_MAX
@@ -166,9 +204,10 @@ class Sweeper:
             result.failures[number] += 1
         else:
             result.looked_at += 1
-            result.found.update((a.job_id, a) for a in found)
+        self._visited[target.repository.lower()] = self._client.clock.monotonic()
 
-    async def _queued_jobs(self, target: _Target) -> list[Announcement]:
+    async def _queued_jobs(self, target: _Target) -> AsyncIterator[list[Announcement]]:
+        """Yield what is found, run by run. Who stops early goes on with the next run the next time."""
         owner, _, repo = target.repository.partition("/")
         parts: dict[str, str | int] = {"owner": owner, "repo": repo}
         path = "/repos/{owner}/{repo}/actions/runs{?status,exclude_pull_requests,per_page,page}"
@@ -179,10 +218,11 @@ class Sweeper:
             pages = self._pages(target.installation, ask, (Runs, _numbers), _RUNS_PAGES_MAX)
             async for numbers in pages:
                 runs.update(dict.fromkeys(numbers))
-        found = []
-        for run_id in sorted(runs):
-            found += await self._jobs_of(target, {**parts, "run_id": run_id})
-        return found
+        begin = self._next_run.pop(target.repository.lower(), 0)
+        for run_id in sorted(runs, key=lambda run: (run < begin, run)):
+            self._next_run[target.repository.lower()] = run_id
+            yield await self._jobs_of(target, {**parts, "run_id": run_id})
+        self._next_run.pop(target.repository.lower(), None)
 
     async def _jobs_of(self, target: _Target, parts: dict[str, str | int]) -> list[Announcement]:
         path = "/repos/{owner}/{repo}/actions/runs/{run_id}/jobs{?filter,per_page,page}"
@@ -207,23 +247,32 @@ class Sweeper:
         wanted: tuple[type[T], Callable[[T], R]],
         pages_max: int,
     ) -> AsyncIterator[R]:
-        """Yield the pages of a list. Each has its own deadline, and each is taken from what sweeps may use."""
-        what = "A sweep of GitHub failed"
+        """Yield the pages of a list."""
         number = "1"
         for _ in range(pages_max):
-            clock = self._client.clock
-            at, now = clock.monotonic(), clock.now().timestamp()
-            if not self._client.budgets.take_for_sweep(where.number, at=at, now=now):
-                raise _NoBudget
-            parts = {**ask.parts, "per_page": 100, "page": number}
-            async with self._client.deadline(what):
-                page = await self._client.page(
-                    what, replace(ask, parts=parts), where.number, *wanted
-                )
+            page = await self._page(where, ask, wanted, number)
             yield page.value
             number = page.next
             if not number:
                 return
+
+    async def _page(
+        self, where: Installation, ask: Ask, wanted: tuple[type[T], Callable[[T], R]], number: str
+    ) -> Page[R]:
+        """Return one page. Each has its own deadline, and each is taken from what sweeps may use."""
+        what = "A sweep of GitHub failed"
+        clock = self._client.clock
+        at, now = clock.monotonic(), clock.now().timestamp()
+        budgets = self._client.budgets
+        if at >= self._ends_at or not budgets.take_for_sweep(where.number, at=at, now=now):
+            raise _NoBudget
+        parts = {**ask.parts, "per_page": 100, "page": number}
+        async with self._client.deadline(what):
+            return await self._client.page(what, replace(ask, parts=parts), where.number, *wanted)
+
+
+def _joined(*names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name for each in names for name in each}))
 
 
 def _names(page: Repositories) -> tuple[str, ...]:
