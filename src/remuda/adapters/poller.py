@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from remuda.adapters.mailbox_folder import Holds
 from remuda.adapters.poll_client import (
     AskLater,
     GoHome,
@@ -27,6 +26,7 @@ from remuda.adapters.poll_client import (
     Pace,
 )
 from remuda.model.errors import RemudaError, Retry
+from remuda.model.mailbox import Holds
 from remuda.ports.dispatch import DispatchError
 
 if TYPE_CHECKING:

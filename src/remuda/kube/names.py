@@ -51,6 +51,11 @@ AUDIENCE: Final = "remuda-dispatch"
 """Of the tokens that runners show to dispatch."""
 
 
+def image_digest(image: str) -> str:
+    """Return a short name of an image's reference, fit for label keys, files and VMs."""
+    return sha256(image.encode()).hexdigest()[:16]
+
+
 def image_label(image: str) -> str:
     """Return the Node label that says that a host holds this image."""
-    return f"remuda.dev/image-{sha256(image.encode()).hexdigest()[:16]}"
+    return f"remuda.dev/image-{image_digest(image)}"

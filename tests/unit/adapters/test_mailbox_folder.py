@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.adapters.mailbox_folder import Holds, MailboxError, MailboxFolder
+from remuda.adapters.mailbox_folder import MailboxError, MailboxFolder
+from remuda.model.mailbox import Holds
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,37 @@
+"""The mailbox between whoever fetches a job and the guest that runs it: the names of its files, and what they mean."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# --- to the guest ---
+JOB: Final = "job.json"
+STOP: Final = "stop"
+# --- from the guest ---
+READY: Final = "ready"
+STARTED: Final = "started"
+"""Written after the job was read and before it is removed: so at no moment a taken job looks like none."""
+EXIT: Final = "exit.json"
+LOG: Final = "runner.log"
+
+
+class Holds(Enum):
+    """What a mailbox holds."""
+
+    NOTHING = "nothing"
+    JOB = "a job"
+    STOP = "a stop"
+    SPENT = "a job that was taken out of it"
+
+
+def holding(names: Collection[str]) -> Holds:
+    """Say what a mailbox with these files holds. A name is enough: whatever bears it, no job is put next to it."""
+    if JOB in names:
+        return Holds.JOB
+    if STARTED in names or EXIT in names:
+        return Holds.SPENT
+    return Holds.STOP if STOP in names else Holds.NOTHING
