@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from remuda.ports.kube import Kube
     from remuda.ports.registrations import Registrations
     from remuda.ports.wakeups import Wakeups
+    from remuda.ports.wire import Wire
 
 SPACE = "runners"
 SETTINGS = DispatchSettings(namespace=SPACE)
@@ -173,7 +174,10 @@ class PollWorld:
 
 
 @asynccontextmanager
-async def a_poll_world(settings: DispatchSettings = SETTINGS) -> AsyncIterator[PollWorld]:
+async def a_poll_world(
+    settings: DispatchSettings = SETTINGS, through: Callable[[Wire], Wire] = lambda wire: wire
+) -> AsyncIterator[PollWorld]:
+    """``through`` is what the server's own calls to the cluster go through."""
     clock = SystemClock()
     plane = ControlPlane.in_memory(clock, SystemIds())
     kube, tables, forge = KubeClient(plane.wire()), Tables(clock), SmallForge()
@@ -185,7 +189,7 @@ async def a_poll_world(settings: DispatchSettings = SETTINGS) -> AsyncIterator[P
             await at[-1](step)
 
     ports = PollPorts(
-        kube=KubeClient(plane.wire()),
+        kube=KubeClient(through(plane.wire())),
         store=store,
         views=MemoryJobViews(tables),
         registrations=MemoryRegistrations(tables),

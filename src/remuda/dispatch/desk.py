@@ -28,7 +28,7 @@ from remuda.dispatch.decide import drain
 from remuda.dispatch.hub import Gone, Hub
 from remuda.dispatch.poll import Poll
 from remuda.dispatch.rounds import STOPPING, Rounds
-from remuda.dispatch.stamps import claimed_at
+from remuda.dispatch.stamps import CALL_S, claimed_at
 from remuda.dispatch.troubles import KUBE, Troubles
 from remuda.kube.core import POD, Pod
 from remuda.kube.names import CLAIM, OWNER, POOL
@@ -103,6 +103,7 @@ class Desk:
             reached=self.reached,
         )
         self._rounds = Rounds(shop, self.hub)
+        self._pods = self.kube.within(CALL_S)
         self._polls: dict[str, Poll] = {}
         self._closed = False
         self.view.pods.on_change(self._pod_changed)
@@ -280,7 +281,7 @@ class Desk:
         if pod is None or pod.uid != poll.who.pod_uid:
             try:
                 namespace = self.settings.namespace
-                pod = await self.kube.get(POD, poll.who.pod, namespace=namespace)
+                pod = await self._pods.get(POD, poll.who.pod, namespace=namespace)
             except NotFound:
                 return None
         return pod if pod.uid == poll.who.pod_uid else None

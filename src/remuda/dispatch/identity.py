@@ -18,7 +18,7 @@ from remuda.dispatch.tokens import digest_of, is_token
 from remuda.dispatch.who import PersonIdentity, RunnerIdentity, ServiceIdentity, Unknown
 from remuda.kube.core import POD, SERVICE_ACCOUNT
 from remuda.kube.names import AUDIENCE, RUNNER
-from remuda.ports.kube import NotFound
+from remuda.ports.kube import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,6 +36,9 @@ KNOWN_MAX: Final = 50_000
 STRANGERS_MAX: Final = 10_000
 REVIEWS_MAX: Final = 32
 """How many tokens are reviewed at once: rubbish must not keep the API server busy."""
+REVIEW_S: Final = 10.0
+"""How long a review may take, waiting for its turn included: who asks is then told to come again."""
+CALL_S: Final = 5.0
 
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _JWT_MAX_CHARS = 8192
@@ -117,7 +120,8 @@ class Identities:
         *,
         view: DispatchView | None = None,
     ) -> None:
-        self._kube, self._tokens, self._clock, self._view = kube, tokens, clock, view
+        self._kube, self._tokens = kube.within(CALL_S), tokens
+        self._clock, self._view = clock, view
         self._namespace = settings.namespace
         self._controller = settings.controller_account
         self._reviews: _Kept[TokenSubject] = _Kept(clock, settings.polls.token_cache_s)
@@ -190,8 +194,15 @@ class Identities:
         return account[1], account[2], subject
 
     async def _review(self, token: str) -> TokenSubject | None:
-        async with self._slots:
-            return await self._kube.review_token(token, audience=AUDIENCE)
+        try:
+            async with asyncio.timeout(REVIEW_S), self._slots:
+                return await self._kube.review_token(token, audience=AUDIENCE)
+        except TimeoutError:
+            raise Unavailable(
+                "A token was not reviewed",
+                why=f"the API server did not come to it within {REVIEW_S:g} s",
+                fix="It is asked again with the next request",
+            ) from None
 
     async def _live(self, name: str, uid: str) -> Pod | None:
         """Return the Pod of that name if it is the token's. Our view may be behind, so a no is the server's."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from remuda.adapters.kube_client import KubeClient
 from remuda.dispatch import tokens
-from remuda.dispatch.identity import KNOWN_MAX, STRANGERS_S, Identities
+from remuda.dispatch.identity import KNOWN_MAX, REVIEW_S, REVIEWS_MAX, STRANGERS_S, Identities
 from remuda.dispatch.settings import DispatchSettings
 from remuda.dispatch.view import DispatchView
 from remuda.dispatch.who import PersonIdentity, RunnerIdentity, ServiceIdentity, Unknown
@@ -54,6 +54,10 @@ class Counted:
         self.fails = False
         self.takes_s = 0.0
         self.says: TokenSubject | None = None
+
+    def within(self, seconds: float) -> Counted:
+        del seconds
+        return self
 
     async def review_token(self, token: str, *, audience: str) -> TokenSubject | None:
         self.reviews += 1
@@ -297,6 +301,28 @@ async def _caught(gate: Gate, token: str) -> bool:
     except Unavailable:
         return True
     return False
+
+
+@story
+async def test_a_server_that_hangs_keeps_nobody_waiting_in_an_endless_line(gate: Gate) -> None:
+    """More tokens than are reviewed at once, and no answer to any of them."""
+    gate.counted.takes_s = 3600.0
+    token = await gate.token("a", await gate.runner())
+    head, _, tail = token.rpartition(".")
+    began = gate.clock.monotonic()
+
+    async def ask(number: int) -> str:
+        try:
+            await gate.identities.runner(f"{head}.{tail}{number}")
+        except Unavailable as error:
+            return error.why
+        return ""
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(number)) for number in range(4 * REVIEWS_MAX)]
+    assert all(task.result() for task in asked)
+    assert gate.clock.monotonic() - began <= REVIEW_S + 1
+    assert gate.counted.reviews == REVIEWS_MAX
 
 
 @story

@@ -9,6 +9,8 @@ kept by nobody on its way. Whether it arrived cannot be known; if it did not, th
 import asyncio
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -30,7 +32,7 @@ from remuda.dispatch.answers import (
 from remuda.dispatch.api.auth import bearer
 from remuda.dispatch.api.problems import PROBLEM_TYPE, Problem, problem_response
 from remuda.dispatch.desk import Desk
-from remuda.dispatch.hub import Gone
+from remuda.dispatch.hub import Bell, Gone
 from remuda.dispatch.identity import Identities
 from remuda.dispatch.metrics import DispatchMetrics
 from remuda.dispatch.settings import DispatchSettings
@@ -89,7 +91,11 @@ class _Polls:
 
     async def _ask(self, token: str, wait_s: float, gone: Gone) -> Answer:
         try:
-            who = await self._identities.runner(token)
+            async with asyncio.timeout(None) as scope:
+                with _heard(gone, _Cut(scope)):
+                    who = await self._identities.runner(token)
+        except TimeoutError:
+            return NothingYet()  # its client is gone
         except RemudaError as error:
             log.warning("nobody could tell who polls", error=str(error))
             self._metrics.polled("come_back")
@@ -108,6 +114,29 @@ class _Polls:
             why = "the wait in its Prefer header is not a number of seconds"
             raise Problem(400, "The poll cannot be read", why, "Send: Prefer: wait=25")
         return min(float(said[1]), self._wait_max_s)
+
+
+class _Cut(Bell):
+    """Cuts what is waited for short when it rings."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: asyncio.Timeout) -> None:
+        super().__init__()
+        self._scope = scope
+
+    def ring(self) -> None:
+        self._scope.reschedule(asyncio.get_running_loop().time())
+
+
+@contextmanager
+def _heard(gone: Gone, by: Bell) -> Iterator[None]:
+    """Let it be heard that the client goes."""
+    gone.bell = by
+    try:
+        yield
+    finally:
+        gone.bell = None
 
 
 async def _skip_body(receive: Receive) -> bool:

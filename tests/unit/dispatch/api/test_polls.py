@@ -27,6 +27,7 @@ from tests.support.polls import SETTINGS, a_poll_world
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from remuda.ports.wire import Request, Response, Wire
     from tests.support.polls import PollWorld
 
 LINGER_NOT = struct.pack("ii", 1, 0)
@@ -126,6 +127,44 @@ async def test_a_poll_whose_client_goes_ends_at_once_and_claims_nothing(ending: 
             assert (await other.answer())[0] == 200
         assert world.server.polled("client_gone") == 1
         assert world.tables.jobs["forge/1"].attempts == 1, "nobody else had it"
+
+
+class Hangs:
+    """A wire to an API server that answers all but reviews of tokens."""
+
+    def __init__(self, inner: Wire) -> None:
+        self._inner = inner
+        self.reviews = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a wire does
+        return getattr(self._inner, name)
+
+    async def send(self, request: Request, *, timeout_s: float) -> Response:
+        if not request.path.endswith("/tokenreviews"):
+            return await self._inner.send(request, timeout_s=timeout_s)
+        self.reviews += 1
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            self.reviews -= 1
+
+
+async def test_a_client_that_goes_while_nobody_knows_who_it_is_is_forgotten_at_once() -> None:
+    hangs: list[Hangs] = []
+
+    def through(wire: Wire) -> Wire:
+        hangs.append(Hangs(wire))
+        return hangs[0]
+
+    async def reviews() -> int:
+        return hangs[0].reviews
+
+    async with a_poll_world(through=through) as world, connected(world) as client:
+        client.send(await world.add_pod(), "Prefer: wait=30")
+        await eventually(reviews, lambda found: found == 1)
+        client.writer.close()
+        await eventually(reviews, lambda found: found == 0)
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
