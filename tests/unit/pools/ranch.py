@@ -56,7 +56,10 @@ class Hurt:
 
     pattern: str
     how: str
-    """``lost``: applied, but the answer never comes. ``dropped``: never sent. ``refused``: 403. ``throttled``: 429."""
+    """
+    ``lost``: applied, but the answer never comes. ``dropped``: never sent. ``hangs``: never sent, and noticed at the
+    deadline. ``refused``: 403. ``throttled``: 429.
+    """
     times: int = 1
     body: bytes = b""
     """Only requests with this in their body."""
@@ -83,6 +86,9 @@ class Tap:
         how = self._hurt(said, request.body or b"")
         if how == "dropped":
             raise Unavailable("The call was lost", why="the wire is cut", fix="Mend it")
+        if how == "hangs":
+            await self.clock.sleep(timeout_s)
+            raise TimedOut("No answer came", why="the server hangs", fix="Mend it")
         if how == "refused":
             return Response(403, REFUSED)
         if how == "throttled":

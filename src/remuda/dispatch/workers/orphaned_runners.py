@@ -93,7 +93,12 @@ class OrphanedRunners:
         if self._reads_left == 0:
             return PodState.UNKNOWN
         self._reads_left -= 1
-        return await state_now(self._parts, claim.pod, claim.pod_uid)
+        state = await state_now(self._parts, claim.pod, claim.pod_uid)
+        if state is PodState.UNKNOWN:
+            self._reads_left = (
+                0  # one call that hangs is enough: the forge is asked in the meantime
+            )
+        return state
 
     async def _ask(self, doubt: Doubt) -> None:
         self._asked.add(doubt.job.spec.id)

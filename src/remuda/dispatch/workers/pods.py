@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from remuda.kube.core import Pod
 
 log = structlog.get_logger(__name__)
+
+CALL_S: Final = 10.0
+"""How long the server may take for a call about one Pod: a turn makes many of them."""
 
 
 async def all_pods(parts: RecoveryParts) -> Mapping[str, PodSeen] | None:
@@ -54,7 +57,7 @@ def seen(pod: Pod) -> PodSeen:
 async def state_now(parts: RecoveryParts, name: str, uid: str) -> PodState:
     """Ask the server for one Pod. One of the same name with another UID is another Pod."""
     try:
-        pod = await parts.kube.get(POD, name, namespace=parts.settings.namespace)
+        pod = await parts.kube.within(CALL_S).get(POD, name, namespace=parts.settings.namespace)
     except NotFound:
         return PodState.ENDED
     except KubeError as error:

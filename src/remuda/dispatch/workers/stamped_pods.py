@@ -21,6 +21,7 @@ from remuda.dispatch.decide.stamped_pods import (
     mend_stamp,
     unexplained,
 )
+from remuda.dispatch.workers.pods import CALL_S
 from remuda.dispatch.workers.turning import each
 from remuda.kube.core import POD, SERVICE_ACCOUNT
 from remuda.kube.names import CLAIM, OWNER, POOL, RUNNER
@@ -48,6 +49,7 @@ class StampedPods:
 
     def __init__(self, parts: RecoveryParts) -> None:
         self._parts, self._settings = parts, parts.settings.recovery
+        self._kube = parts.kube.within(CALL_S)
         # With a gap between two looks, nobody knows that it was so all the time.
         self._seen: Sightings[tuple[str, str]] = Sightings(
             gap_max_s=max(60.0, self._settings.tick_s * 3)
@@ -120,15 +122,13 @@ class StampedPods:
             }
         )
         try:
-            await self._parts.kube.patch(
-                POD, pod.name, patch, namespace=self._parts.settings.namespace
-            )
+            await self._kube.patch(POD, pod.name, patch, namespace=self._parts.settings.namespace)
         except (NotFound, Conflict):
             return  # gone, or not what was seen: the next look tells
         self._mended(pod, act.why, "stamp taken off")
 
     async def _reap(self, act: Reap) -> None:
-        pod, kube, namespace = act.pod, self._parts.kube, self._parts.settings.namespace
+        pod, kube, namespace = act.pod, self._kube, self._parts.settings.namespace
         seen = Seen(uid=pod.uid, resource_version=pod.version)
         try:
             await kube.delete(POD, pod.name, namespace=namespace, seen=seen)

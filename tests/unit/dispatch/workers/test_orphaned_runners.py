@@ -406,6 +406,23 @@ async def test_a_server_that_does_not_say_is_no_evidence(yard: Yard) -> None:
 
 
 @story()
+async def test_a_server_that_hangs_holds_up_no_question_to_the_forge(yard: Yard) -> None:
+    for number in range(1, 13):
+        await handed_over(yard, number, f"p{number}")
+        await yard.remove(f"p{number}")
+    worker = OrphanedRunners(yard.parts)
+    await yard.warm_pod("other")
+    await yard.later(1)
+    yard.tap.hurts.append(Hurt("GET .*/pods/p", "hangs", times=999))
+    began = yard.clock.monotonic()
+
+    await yard.turns(worker, 40)
+
+    assert yard.clock.monotonic() - began < 90, "a turn in which every read hangs is bounded"
+    assert len(set(yard.forge.asked)) == 12
+
+
+@story()
 async def test_an_empty_view_is_no_evidence(yard: Yard) -> None:
     worker = await handed_over(yard)
     await yard.remove("p")
