@@ -62,7 +62,7 @@ class LocalTidying:
             submitted_before=before, limit=self.settings.actions_max
         )
         for job_id in unsettled:
-            await self._settle(job_id)
+            await self._settle_alone(job_id)
         old = self.clock.now() - self.settings.keep_over
         await self.local.forget(ended_before=old, limit=_FORGOTTEN_AT_ONCE)
 
@@ -72,6 +72,18 @@ class LocalTidying:
             return
         if await self._end(job):
             log.info("local job settled", job=job_id)
+
+    async def _settle_alone(self, job_id: str) -> None:
+        """Settle a job. One that fails is left for the next turn and stops no other, nor the server."""
+        try:
+            await self._settle(job_id)
+        except RemudaError as error:
+            log.warning("local job left for the next turn", job=job_id, error=str(error))
+        except Exception:
+            log.exception("local job broke its worker", job=job_id)
+        else:
+            return
+        self.metrics.worker_failed(WORKER)
 
     async def _end(self, job: LocalJob) -> bool:
         over = (await self.views.completions([job.job_id])).get(job.job_id)

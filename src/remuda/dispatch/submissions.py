@@ -20,6 +20,7 @@ import msgspec
 from remuda.dispatch.decide.labels import Chosen, NoPool, choose
 from remuda.dispatch.decide.local_jobs import CANCELLED, Runs, Waits
 from remuda.dispatch.local import ID_PREFIX, TENANT, is_local
+from remuda.dispatch.who import in_audit
 from remuda.model.errors import BadInput, RemudaError
 from remuda.model.job import JobSpec, JobState, Kind, state_after
 from remuda.ports.jobs import Enqueued, Over
@@ -164,7 +165,9 @@ class Submissions:
         if chosen.os not in self._limited:
             await self.store.ensure_limits(TENANT, chosen.os, self.limits[chosen.os], by="dispatch")
             self._limited.add(chosen.os)
-        answer = await self.store.enqueue(_spec(wanted, kept, chosen), by=kept.submitted_by)
+        answer = await self.store.enqueue(
+            _spec(wanted, kept, chosen), by=in_audit(kept.submitted_by)
+        )
         if isinstance(answer, Over):
             conclusion = answer.completion.conclusion
             return _submitted(kept, chosen.pool.name, state_after(conclusion), conclusion)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
 
 from remuda.dispatch.local_tidying import UNQUEUED_AFTER
 from remuda.dispatch.settings import RecoverySettings
 from remuda.model.job import JobState
+from remuda.ports.database import DatabaseUnavailable
 from remuda.ports.jobs import Release
-from tests.support.jobs import START
-from tests.support.local_jobs import a_local_job, an_end
+from remuda.sim.jobs.local import MemoryLocalJobs
+from remuda.sim.jobs.store import MemoryJobs
+from remuda.sim.jobs.tables import Tables
+from remuda.sim.jobs.views import MemoryJobViews
+from tests.support.jobs import START, StillClock
+from tests.support.local_jobs import LocalStore, a_local_job, an_end
 from tests.support.local_shop import LocalShop
+
+if TYPE_CHECKING:
+    from remuda.ports.local_jobs import LocalJob
 
 
 async def test_a_job_that_was_never_enqueued_is_closed_for_good() -> None:
@@ -103,3 +114,40 @@ async def test_what_ended_long_ago_is_forgotten() -> None:
     await shop.tidying.tick()
 
     assert await shop.local.get(posted.job_id) is None
+
+
+class OnePoisoned(MemoryLocalJobs):
+    """Jobs of which one cannot be read."""
+
+    poisoned = ""
+    fault: Exception
+
+    async def get(self, job_id: str) -> LocalJob | None:
+        if job_id == self.poisoned:
+            raise self.fault
+        return await super().get(job_id)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(DatabaseUnavailable("No", why="no", fix="no"), id="a fault of the world"),
+        pytest.param(AssertionError("our bug"), id="a bug of ours"),
+    ],
+)
+async def test_one_job_that_breaks_the_worker_keeps_no_other_from_its_end(fault: Exception) -> None:
+    tables = Tables(clock := StillClock())
+    local = OnePoisoned(tables)
+    shop = LocalShop(LocalStore(local, MemoryJobs(tables), MemoryJobViews(tables), clock))
+    first, second = sorted([(await shop.post()).job_id, (await shop.post()).job_id])
+    for job_id in (first, second):
+        await shop.both.complete(job_id)
+    local.poisoned, local.fault = first, fault
+
+    await shop.tidying.tick()
+
+    local.poisoned = ""
+    assert (await shop.kept(second)).end is not None
+    assert (await shop.kept(first)).end is None
+    name = "remuda_worker_failures_total"
+    assert shop.metrics.registry.get_sample_value(name, {"worker": "local_jobs"}) == 1

@@ -45,7 +45,6 @@ class JobBody(Body):
     branch: str
     commit: str
     url: str
-    fork: bool
     queued_at: datetime = Field(description="Its place in the queue; kept when it comes back")
     started_at: datetime | None
     ended_at: datetime | None
@@ -77,7 +76,6 @@ class JobBody(Body):
             branch=spec.branch,
             commit=spec.commit,
             url=spec.url,
-            fork=spec.fork,
             queued_at=spec.queued_at,
             started_at=job.started_at,
             ended_at=job.ended_at,

@@ -43,7 +43,7 @@ class LimitRoutes:
     async def set_limit(self, who: Operator, limit: NewLimit) -> LimitBody:
         """Set a tenant's limit on one OS. One below what is in use ends nothing: no new job fits until room is free."""
         size = Size(limit.vcpus, limit.memory_mib)
-        await self._store.set_limits(limit.tenant, limit.os, size, by=f"api:{who.name}")
+        await self._store.set_limits(limit.tenant, limit.os, size, by=who.in_audit)
         standings = await self._views.standings(limit.tenant)
         return next(LimitBody.of(s) for s in standings if s.os is limit.os)
 

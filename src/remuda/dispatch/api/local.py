@@ -118,7 +118,7 @@ def _add_jobs(router: APIRouter, parts: LocalParts) -> None:
     )
     async def cancel_job(who: Operator, job_id: JobId) -> CancelledBody:
         _ours(job_id)
-        outcome = await parts.submissions.cancel(job_id, by=who.name)
+        outcome = await parts.submissions.cancel(job_id, by=who.in_audit)
         if outcome is Cancellation.UNKNOWN:
             raise _no_job(job_id)
         return CancelledBody(id=job_id, outcome=outcome.value)

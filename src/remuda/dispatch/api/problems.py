@@ -22,6 +22,8 @@ from remuda.ports.database import DatabaseConflict, DatabaseError, DatabaseTimeo
 PROBLEM_TYPE: Final = "application/problem+json"
 _LOOK = "Look at the server's log, and report this if it is not explained there"
 _FAULTS_MAX = 10
+_NO_OBJECT = frozenset({"missing", "model_type", "model_attributes_type"})
+"""How the library calls a body that is missing or no object, as one without its content type is to it."""
 _SOON_S = 2
 
 log = structlog.get_logger(__name__)
@@ -192,7 +194,10 @@ def _plain(request: Request, status: int) -> tuple[str, str, str]:
 def _fault(fault: dict[str, Any]) -> str:
     """Name the place and the rule, never the value: it may be a secret."""
     where = ".".join(str(part)[:40] for part in fault["loc"])
-    return f"{where}: {str(fault['msg'])[:200].removesuffix('.')}"
+    if where == "body" and fault["type"] in _NO_OBJECT:
+        return "body: it is not a JSON object sent with the header Content-Type: application/json"
+    said = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{where}: {said[:200].removesuffix('.')}"
 
 
 def _title(status: int) -> str:

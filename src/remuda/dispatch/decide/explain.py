@@ -164,10 +164,15 @@ def _turn(facts: JobFacts, waiting: Waiting) -> Explanation:
     have = f"Pool {waiting.job.spec.pool} has {some(warm, 'warm runner')}"
     before = _tenants_before(waiting)
     if before or waiting.ahead:
-        who = [f"tenant {t}" for t in before]
+        older = f"{some(waiting.ahead, 'older job')} of its own tenant"
+        said = []
+        if before:
+            said.append(f"Others go first: {listed([f'tenant {t}' for t in before])}.")
         if waiting.ahead:
-            who.append(f"{some(waiting.ahead, 'older job')} of its own tenant")
-        sentence = f"Others go first: {listed(who)}."
+            said.append(
+                f"It takes turns with {older}: the repository that was served least goes first."
+            )
+        sentence = " ".join(said)
         step = "Wait: runners take the jobs before it. If that lasts, the pool is too small for its work."
         return Explanation(JobWhy.OTHERS_FIRST, sentence, (have,), step)
     sentence = "It is next: a warm runner takes it in a moment."
@@ -176,13 +181,13 @@ def _turn(facts: JobFacts, waiting: Waiting) -> Explanation:
 
 
 def _tenants_before(waiting: Waiting) -> list[str]:
-    """Return who has an earlier turn and room to use it."""
-    mine = waiting.job.spec.tenant
+    """Return who has an earlier turn and room to use it. Jobs of one pool are of one size."""
+    mine, size = waiting.job.spec.tenant, waiting.job.spec.size
     before: list[str] = []
     for turn in waiting.turns:
         if turn.standing.tenant == mine:
             return before
-        if turn.standing.room.vcpus > 0 and turn.standing.room.memory_mib > 0:
+        if size.fits(turn.standing.room):
             before.append(turn.standing.tenant)
     return before
 

@@ -103,6 +103,37 @@ async def test_only_who_may_operate_posts_and_cancels(office: Office) -> None:
             assert (await office.call("POST", path, role, body=POST)).status == status
 
 
+@api_story
+async def test_no_name_of_a_token_passes_for_a_part_of_dispatch_in_the_audit(
+    office: Office,
+) -> None:
+    """Anybody may call a token ``webhook`` or ``sweep``."""
+    await office.add_pool()
+    job_id = await posted(office)
+    await office.call("POST", f"/api/v1/jobs/{job_id}/cancel", "operate")
+    entries = (await office.get("/api/v1/audit", job_id=job_id))["entries"]
+    assert [(e["what"], e["who"]) for e in entries] == [
+        ("enqueued", "api:a-operate"),
+        ("completed", "api:a-operate"),
+    ]
+
+
+@api_story
+async def test_a_body_without_its_content_type_is_told_what_it_lacks(office: Office) -> None:
+    await office.add_pool()
+    answer = await office.call(
+        "POST", "/api/v1/jobs", "operate", body=POST, headers={"content-type": "text/plain"}
+    )
+    assert answer.status == 422
+    assert "Content-Type: application/json" in answer.json()["why"]
+
+
+@api_story
+async def test_what_is_wrong_is_said_without_the_words_of_the_library(office: Office) -> None:
+    answer = await post(office, pool=None)
+    assert answer.json()["why"] == "body: say where to run it: either pool or labels"
+
+
 BAD: dict[str, dict[str, Any]] = {
     "no place": {"pool": None},
     "two places": {"labels": ["fast"]},

@@ -342,6 +342,25 @@ DELETED = {"deletionTimestamp": TAKEN}
             "next",
             id="a tenant at its limit is passed over",
         ),
+        pytest.param(
+            facts(
+                waiting=waiting(
+                    turns=(
+                        replace(OTHER, standing=standing("zoo", used=Size(7, 4096))),
+                        Turn(standing(), AGO),
+                    )
+                )
+            ),
+            JobWhy.NEXT,
+            "next",
+            id="a tenant whose last room is too small for a job of this pool is passed over too",
+        ),
+        pytest.param(
+            facts(waiting=waiting(ahead=1)),
+            JobWhy.OTHERS_FIRST,
+            "the repository that was served least goes first",
+            id="an older job of another repository need not go first",
+        ),
         pytest.param(facts(), JobWhy.NEXT, "next", id="nothing stands before it"),
     ],
 )
