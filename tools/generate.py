@@ -18,6 +18,7 @@ from remuda.dispatch.metrics import (
     POLLS,
     RECOVERIES,
     WEBHOOKS,
+    WORKERS,
     DispatchMetrics,
 )
 from remuda.kube import crd
@@ -67,6 +68,7 @@ LABEL_VALUES = {
     ("remuda_recoveries_total", "kind"): RECOVERIES,
     ("remuda_invariant_violations", "invariant"): INVARIANTS,
     ("remuda_webhooks_total", "outcome"): WEBHOOKS,
+    ("remuda_worker_failures_total", "worker"): WORKERS,
 }
 """The values of labels that have a fixed set of them."""
 

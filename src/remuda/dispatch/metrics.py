@@ -1,8 +1,8 @@
 """
 Dispatch's metrics, on a registry that is handed in. No series is per Pod, per job or per tenant.
 
-Counters begin at 0 for every value that they can have, and gauges are written as 0: an alert that waits for a series to
-appear, or to go, is no alert.
+Counters begin at 0 for every value that they can have (but for what a forge answers), and gauges are written as 0: an
+alert that waits for a series to appear, or to go, is no alert.
 """
 
 from __future__ import annotations
@@ -42,9 +42,16 @@ RECOVERIES: Final = (
 WEBHOOKS: Final = (
     *("kept", "duplicate", "not_kept", "client_gone", "put_back", "given_up", "forge_refused"),
     *("rejected_400", "rejected_401", "rejected_403", "rejected_408", "rejected_413"),
+    *("ping", "other_event", "other_action", "no_guid", "malformed"),
+    *("no_installation", "installation_not_served"),
     *OUTCOMES,
 )
-"""How a message can end; one that is none of ours adds the reason."""
+"""How a message can end, with why one was passed over."""
+WORKERS: Final = (
+    *("intake", "sweep", "redelivery", "local_jobs", "stops", "gauges", "retention"),
+    *("stale-claims", "completed-claims", "orphaned-runners", "missing-pods", "stamped-pods"),
+    *("stale-queued", "unused-registrations"),
+)
 INVARIANTS: Final = ("S1", "S2", "S3", "S8", "V1", "V2", "V3", "V7")
 
 
@@ -154,6 +161,8 @@ class DispatchMetrics:
             self._recoveries.labels(kind)
         for outcome in WEBHOOKS:
             self._webhooks.labels(outcome)
+        for worker in WORKERS:
+            self._worker_failures.labels(worker)
         for invariant in INVARIANTS:
             self._violations.labels(invariant).set(0)
 
