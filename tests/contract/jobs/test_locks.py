@@ -200,3 +200,25 @@ async def test_works_without_a_database_wait_for_it(database_url: str) -> None:
             async with asyncio.timeout(0.5):
                 await here.run_alone("sweep", work)
         assert work.runs == 0
+
+
+class FrozenClock(SystemClock):
+    """A clock on which no time passes once it is frozen: no check is due any more, as in a process that is stopped."""
+
+    frozen = False
+
+    def monotonic(self) -> float:
+        return 0.0 if self.frozen else super().monotonic()
+
+
+async def test_the_locks_of_a_process_that_falls_silent_are_free_soon(database: Database) -> None:
+    clock, first, second = FrozenClock(), Work(), Work()
+    holder = PostgresLocks(database, clock, SystemIds(), check_s=CHECK_S)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(holder.run_alone("sweep", first), name="holder")
+        await within(first.began.wait())
+        clock.frozen = True
+        group.create_task(locks(database).run_alone("sweep", second), name="second")
+        await within(second.began.wait())
+        second.may_end.set()
+    assert first.running == 0

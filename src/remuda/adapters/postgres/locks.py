@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CHECK_S = 5.0
 """How often the session is asked whether it is there, and a lock that another holds is tried again."""
+SILENT_CHECKS = 3
+"""After so many checks that did not come the server itself ends the session: its process is cut off or frozen."""
 _log = structlog.get_logger()
 
 
@@ -83,7 +85,8 @@ class PostgresLocks:
     async def _live(self) -> _Session:
         async with self._opening:
             if self._session is None or self._session.lost.is_set():
-                connection = await self._database.open_dedicated()
+                silent_s = SILENT_CHECKS * self._check_s
+                connection = await self._database.open_dedicated(silent_s=silent_s)
                 self._session = _Session(self._database, connection, timeout_s=self._check_s)
             return self._session
 

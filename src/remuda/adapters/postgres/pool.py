@@ -100,10 +100,16 @@ class Database:
         async with connect(self._settings) as connection:
             yield connection
 
-    async def open_dedicated(self) -> Connection:
-        """Open a connection outside the pool for a holder that closes it itself, and says errors by ``translated``."""
+    async def open_dedicated(self, *, silent_s: float) -> Connection:
+        """
+        Open a connection outside the pool for a holder that closes it itself, and says errors by ``translated``.
+
+        The server ends it, with its locks, if nothing is asked for so long: who is cut off says no good-bye.
+        """
+        options = _connect_options(self._settings)
+        options["server_settings"]["idle_session_timeout"] = _milliseconds(silent_s)
         with self.translated():
-            return await asyncpg.connect(self._settings.url, **_connect_options(self._settings))
+            return await asyncpg.connect(self._settings.url, **options)
 
     def translated(self) -> AbstractContextManager[None]:
         """Turn what the block raises into a DatabaseError."""
