@@ -18,7 +18,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from remuda.dispatch.api.auth import Doorman
+from remuda.dispatch.api.auth import Doorman, KnownFirst
 from remuda.dispatch.api.described import PLAIN_OPERATIONS
 from remuda.dispatch.api.edges import AccessLog, BodyBounds, BoundedBodies
 from remuda.dispatch.api.problems import (
@@ -76,6 +76,8 @@ def build_app(
     routers: Iterable[APIRouter], routes: Iterable[BaseRoute], process: Process
 ) -> FastAPI:
     """Join everything. ``routes`` are plain ones; those that ``described`` knows get into the document too."""
+    joined = [route for router in (_process_router(process), *routers) for route in router.routes]
+    taking = [route for route in joined if isinstance(route, APIRoute) and _takes_body(route)]
     app = DispatchApp(
         title=_TITLE,
         version="v1",
@@ -87,17 +89,21 @@ def build_app(
             Middleware(AccessLog, clock=process.clock),
             Middleware(LastResort),
             Middleware(BoundedBodies, bounds=process.bounds),
+            Middleware(KnownFirst, doorman=process.doorman, taking=taking),
         ],
         redirect_slashes=False,
     )
     app.state.doorman = process.doorman
     handle_problems(app)
-    joined = [route for router in (_process_router(process), *routers) for route in router.routes]
     for route in joined:
         if isinstance(route, APIRoute):
             route.operation_id = route.operation_id or route.name
     app.router.routes.extend(sorted([*joined, *routes], key=_swallows))
     return app
+
+
+def _takes_body(route: APIRoute) -> bool:
+    return route.body_field is not None and route.path.startswith("/api/v1/")
 
 
 def _swallows(route: BaseRoute) -> bool:

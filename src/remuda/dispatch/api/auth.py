@@ -4,18 +4,25 @@ Who asks, as dependencies of routes. A token stands in ``Authorization: Bearer``
 401: nobody could tell who it is. 403: it is known, and may not do this.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Protocol, TypeVar
 
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from remuda.dispatch.api.problems import Problem
+from remuda.dispatch.api.problems import Problem, from_error, from_problem
 from remuda.dispatch.tokens import PREFIX
 from remuda.dispatch.who import PersonIdentity, ServiceIdentity, Unknown
+from remuda.model.errors import RemudaError
 from remuda.ports.api_tokens import Role
 
 _Who = TypeVar("_Who", PersonIdentity, ServiceIdentity)
 _TOKEN_MAX_CHARS = 8192
+_NOBODY = 401
+"""The status of who is not known at all."""
 _SEND = "Send the header Authorization: Bearer <token>"
 
 
@@ -93,6 +100,45 @@ async def any_service_or_reader(
     return _known(await _doorman(request).service(token))
 
 
+class KnownFirst:
+    """Middleware: a body is read for those only who are known. Reading JSON takes time that others wait."""
+
+    def __init__(self, app: ASGIApp, doorman: Doorman, taking: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._doorman = doorman
+        self._taking = taking
+        """The routes that take a body. What they let in is theirs to decide."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._takes(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._look(bearer(Request(scope)))
+        except Problem as problem:
+            await _closing(problem)(scope, receive, send)
+        except RemudaError as error:
+            await _closing(from_error(error))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _takes(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._taking)
+
+    async def _look(self, token: str) -> None:
+        ask = self._doorman.person if token.startswith(PREFIX) else self._doorman.service
+        who = await ask(token)
+        # A runner is known, though it is no service of the cluster.
+        if isinstance(who, Unknown) and who.status == _NOBODY:
+            raise unauthorized(who.why, who.fix)
+
+
+def _closing(problem: Problem) -> Response:
+    """Return the answer to somebody whose body stays unread, which only the connection's end can say."""
+    problem.headers = {**(problem.headers or {}), "Connection": "close"}
+    return from_problem(problem)
+
+
 Reader = Annotated[PersonIdentity, Security(reader, scopes=["read"])]
 Operator = Annotated[PersonIdentity, Security(operator_role, scopes=["operate"])]
 Controller = Annotated[ServiceIdentity, Security(controller_only)]
@@ -113,7 +159,7 @@ async def _person(request: Request, needed: Role) -> PersonIdentity:
 def _known(who: _Who | Unknown) -> _Who:
     if not isinstance(who, Unknown):
         return who
-    if who.status == 401:  # noqa: PLR2004 - the status that says so
+    if who.status == _NOBODY:
         raise unauthorized(who.why, who.fix)
     raise Problem(who.status, "You may not do this", who.why, who.fix)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
+from starlette.routing import Route
 
 from remuda.dispatch import tokens
+from remuda.dispatch.api.auth import KnownFirst
 from remuda.ports.api_tokens import Role
+from remuda.ports.database import DatabaseUnavailable
 from tests.support.api import api_story
+from tests.support.asgi import Sent, call
 
 if TYPE_CHECKING:
+    from remuda.dispatch.who import ServiceIdentity
     from tests.support.api import Office
 
 LIMIT = {"tenant": "acme", "os": "linux", "vcpus": 4, "memory_mib": 8192}
@@ -71,6 +76,45 @@ async def test_each_route_lets_in_whom_it_should_and_nobody_else(office: Office)
             for role in {**callers, **STRANGERS}
         }
         assert got == {**callers, **STRANGERS}, path
+
+
+@api_story
+async def test_nothing_is_read_of_what_a_stranger_sends(office: Office) -> None:
+    """Reading four megabytes of JSON takes as long as handing out a hundred jobs."""
+    taking = ("jobs", "limits", "runners/p2/stopped", "runners/p2/telemetry")
+    sent = {"body": b"[" * 100}
+    for path in taking:
+        for stranger in STRANGERS:
+            answer = await office.call("POST", f"/api/v1/{path}", stranger, **sent)
+            assert answer.status == 401, (path, stranger, answer.body)
+            assert answer.headers["connection"] == "close", "else the rest would be read after all"
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert (await office.call("POST", f"/api/v1/{path}", "operate", **sent)).status == 400
+    assert (await office.call("POST", "/api/v1/nothing", "", **sent)).status == 404
+    assert (await office.call("POST", "/api/v1/pools", "", **sent)).status == 405
+
+
+class Away:
+    """A doorman whose database is away."""
+
+    async def person(self, token: str) -> NoReturn:
+        raise DatabaseUnavailable("No connection", why=f"host of {token}", fix="Wait")
+
+    service = person
+
+    def is_controller(self, _: ServiceIdentity) -> bool:
+        return False
+
+
+async def test_nobody_is_taken_for_a_stranger_while_the_database_is_away() -> None:
+    async def served(*_: object) -> NoReturn:
+        raise AssertionError("nobody knows who asks")
+
+    taking = [Route("/limits", served, methods=["POST"])]
+    sent = Sent("POST", "/limits", token="rmd_secret", body={})  # noqa: S106 - made up
+    answer = await call(KnownFirst(served, Away(), taking), sent)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+    assert b"secret" not in answer.body
 
 
 @api_story
