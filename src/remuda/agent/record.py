@@ -104,8 +104,10 @@ class RecordFolder:
         self._damaged = frozenset(found.file for found in self.found.unreadable)
 
     def close(self) -> None:
-        """Let another process have the records."""
-        os.close(self._lock)
+        """Let another process have the records. To do it twice is no error."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
 
     def write(self, record: VmRecord) -> None:
         """Make a record durable. When this returns, the step that it stands for may be taken."""

@@ -218,18 +218,20 @@ def _all_but_some(
     old: list[tuple[ImageRecord, str]], host: Host, goldens_min: int
 ) -> list[DropImage | Spared]:
     """Drop the oldest first, and leave so many whole goldens on the host."""
-    whole = sum(
-        record.state is ImageState.READY and record.golden in host.vms for record in host.images
-    )
+    whole = sum(_is_whole(record, host) for record in host.images)
     found: list[DropImage | Spared] = []
     for record, why in old:
-        counts = record.state is ImageState.READY and record.golden in host.vms
-        if counts and whole <= goldens_min:
+        if _is_whole(record, host) and whole <= goldens_min:
             found.append(Spared(record.golden, "it is the last golden here"))
             continue
-        whole -= counts
+        whole -= _is_whole(record, host)
         found.append(DropImage(record, why))
     return found
+
+
+def _is_whole(record: ImageRecord, host: Host) -> bool:
+    there = host.vms.get(record.golden, Observed.ABSENT) is not Observed.ABSENT
+    return there and record.state is ImageState.READY
 
 
 def _foreign(host: Host) -> tuple[Spared, ...]:
