@@ -23,7 +23,7 @@ from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.migrate import migrate as run_migrations
 from remuda.adapters.postgres.migrate import pending
 from remuda.adapters.postgres.pool import URL_VARIABLE, DatabaseSettings, open_database
-from remuda.adapters.postgres.source import join_source, open_source
+from remuda.adapters.postgres.source import join_source
 from remuda.adapters.status_server import Listen
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.logs import set_up_logs
@@ -259,7 +259,7 @@ def migrate(data: Path, *, check: bool) -> None:
 
 async def _migrate(data: Path, *, check: bool) -> bool:
     """Migrate, or only look; return whether anything is still to be done."""
-    async with open_source(os.environ, data) as source:
+    async with join_source(os.environ, data) as source:
         if check:
             steps = await pending(source.settings)
             told = "is pending"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.adapters.postgres.migrate import shipped
+from remuda.adapters.postgres.source import open_source
 from tests.support.postgres import private_folder
 
 if TYPE_CHECKING:
@@ -45,6 +47,14 @@ def test_it_says_what_is_pending_does_it_and_has_then_nothing_to_do(folder: Path
     assert (ran.returncode, ran.stdout.splitlines()) == (0, [f"{n} was run" for n in names])
     again = migrate("--data", str(folder), "--check")
     assert (again.returncode, again.stdout) == (0, "The database is up to date.\n")
+
+
+async def test_it_works_while_a_server_runs_on_the_directory(folder: Path) -> None:
+    async with open_source({}, folder):
+        ran = await asyncio.to_thread(migrate, "--data", str(folder))
+        looked = await asyncio.to_thread(migrate, "--data", str(folder), "--check")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (looked.returncode, looked.stdout) == (0, "The database is up to date.\n")
 
 
 def test_a_server_that_is_named_is_used_and_its_password_is_not_shown(folder: Path) -> None:
