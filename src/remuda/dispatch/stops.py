@@ -106,6 +106,9 @@ class Stops:
             except RemudaError as error:
                 self._parts.metrics.worker_failed(NAME)
                 log.info("left to the next turn", job=doubt.job.spec.id, error=str(error))
+            except Exception:  # the loop's edge: a fault of ours here must not end the process
+                self._parts.metrics.worker_failed(NAME)
+                log.exception("broke on one job", job=doubt.job.spec.id)
 
 
 def _is_up(pod: Pod) -> bool:

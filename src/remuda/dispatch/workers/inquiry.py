@@ -57,8 +57,11 @@ class Inquiry:
     ) -> Told:
         """Ask and act. ``may_requeue`` is asked when nobody seems to execute the job, before it is put back."""
         now = self._parts.clock.monotonic()
-        said = await self._ask(doubt)
-        self._memory.answered(doubt, said.state if said else None, now)
+        said: ForgeJob | None = None
+        try:
+            said = await self._ask(doubt)
+        finally:  # also if it broke: else it would be asked about without a pause
+            self._memory.answered(doubt, said.state if said else None, now)
         if said is None:
             return Told(None)
         gone_s = self._parts.settings.recovery.gone_s

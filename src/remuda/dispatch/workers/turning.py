@@ -86,6 +86,11 @@ async def each(
             except RemudaError as error:
                 parts.metrics.worker_failed(name)
                 log.info("left for the next turn", worker=name, error=str(error))
+            except (
+                Exception
+            ):  # a fault of ours with this one: it would end the turn of all, each time
+                parts.metrics.worker_failed(name)
+                log.exception("broke on one thing", worker=name)
 
     async with asyncio.TaskGroup() as group:
         for number in range(AT_ONCE):

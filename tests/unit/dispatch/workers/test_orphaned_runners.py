@@ -138,6 +138,20 @@ async def test_a_job_of_a_forge_that_is_not_served_any_more_is_left(yard: Yard) 
 
 
 @story()
+async def test_one_job_that_a_bug_of_ours_breaks_on_stops_no_other(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    await handed_over(yard, 2, "q")
+    yard.forge.say(1, ValueError("nobody thought of this"))
+
+    await yard.turns(worker, 60)
+
+    assert yard.forge.asked.count("forge/1") <= 3, "it is put off as others are"
+    assert yard.state(1) is JobState.RUNNING
+    assert yard.state(2) is JobState.QUEUED
+    assert yard.metric("remuda_worker_failures_total", worker="orphaned-runners")
+
+
+@story()
 async def test_one_job_whose_forge_hangs_delays_no_other(yard: Yard) -> None:
     worker = await handed_over(yard)
     await handed_over(yard, 2, "q")

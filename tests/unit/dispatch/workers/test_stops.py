@@ -55,6 +55,23 @@ async def test_a_job_that_waits_again_is_back_at_once(yard: Yard) -> None:
 
 
 @story()
+async def test_a_bug_in_an_inquiry_ends_neither_the_loop_nor_its_process(yard: Yard) -> None:
+    stops = await a_run(yard)
+    await yard.remove("p")
+    yard.forge.say(1, ValueError("nobody thought of this"))
+    await report(yard, stops)
+    yard.forge.say(2, QUEUED)
+    await yard.queue(2)
+    await yard.warm_pod("q")
+    await yard.deliver("q")
+    await yard.remove("q")
+
+    await report(yard, stops, "q")
+
+    assert (yard.state(1), yard.state(2)) == (JobState.RUNNING, JobState.QUEUED)
+
+
+@story()
 async def test_a_second_report_changes_nothing(yard: Yard) -> None:
     stops = await a_run(yard)
     await yard.remove("p")
