@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import structlog
@@ -71,8 +72,8 @@ class Announcements:
     metrics: DispatchMetrics
     clock: Clock
     _limited: set[tuple[str, Os]] = field(default_factory=set, init=False)
-    _forks: OrderedDict[_Run, bool] = field(default_factory=OrderedDict, init=False)
-    """What the forge said of each run; the oldest are forgotten."""
+    _forks: OrderedDict[_Run, tuple[bool, float]] = field(default_factory=OrderedDict, init=False)
+    """What each run counts as and until when, by what the forge said of it; the oldest are forgotten."""
     _asking: dict[_Run, asyncio.Lock] = field(default_factory=dict, init=False)
     _paused_until: dict[str, float] = field(default_factory=dict, init=False)
     """Tenants whose forge is not asked for a while."""
@@ -164,20 +165,28 @@ class Announcements:
 
     async def _is_fork(self, news: Announcement) -> bool:
         if news.run_id is None:
-            return await self._ask(news)
+            return await self._ask(news) is not False
         run = (news.tenant, news.repository, news.run_id)
         asking = self._asking.setdefault(run, asyncio.Lock())
         try:
             async with asking:  # the jobs of one run come together
-                if (said := self._forks.get(run)) is None:
-                    said = self._forks[run] = await self._ask(news)
+                counts, until = self._forks.get(run, (True, 0.0))
+                if self.clock.monotonic() >= until:
+                    said = await self._ask(news)
+                    counts, until = said is not False, self._remembered_until(said)
+                    self._forks[run] = (counts, until)
         finally:
             self._asking.pop(run, None)
         while len(self._forks) > RUNS_MAX:
             self._forks.popitem(last=False)
-        return said
+        return counts
 
-    async def _ask(self, news: Announcement) -> bool:
+    def _remembered_until(self, said: bool | None) -> float:  # noqa: FBT001 - an answer, not a switch
+        # A run never changes its origin; but one that the forge says nothing of may be known to it in a moment.
+        return inf if said is not None else self.clock.monotonic() + self.settings.intake.unsaid_s
+
+    async def _ask(self, news: Announcement) -> bool | None:
+        """Return what the forge says of a run's origin. What it does not say counts as a fork."""
         tenant, how = news.tenant, self.settings.intake
         if self.clock.monotonic() < self._paused_until.get(tenant, 0.0):
             raise _not_asked(tenant)
@@ -186,7 +195,7 @@ class Announcements:
                 said = await self.announcer.is_fork(news.repository, news.run_id, tenant)
         except ForgeRefused as error:
             log.info("a run's origin is refused, so it counts as a fork's", error=str(error))
-            return True
+            return None
         except ForgeThrottled as error:
             self._pause(tenant, error.retry_after_s)
             raise

@@ -77,6 +77,9 @@ class IntakeSettings:
     forge_s: float = 10.0
     """How long a question to the forge may take."""
 
+    unsaid_s: float = 30.0
+    """How long a run counts as a fork's because the forge did not say: a job may come before its run is known."""
+
     forge_pause_s: float = 5.0
     """How long a tenant's forge is not asked again after it did not answer."""
 

@@ -219,8 +219,8 @@ class Announcer(Protocol):
         """Read an accepted message. Raises ForgeError if that needs the forge and it does not answer: try later."""
         ...
 
-    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool:
-        """Say whether a run comes from a fork's pull request. What the forge does not say counts as a fork."""
+    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool | None:
+        """Say whether a run comes from a fork's pull request; None: the forge does not say, or not yet."""
         ...
 
     async def sweep(self, first: Collection[str], *, at_most: int) -> Swept:

@@ -123,17 +123,17 @@ async def test_a_run_is_a_forks_if_its_code_is_from_elsewhere_and_github_is_aske
     assert len(github.asked("run")) == 2
 
 
-async def test_what_is_not_said_counts_as_a_fork_and_is_asked_again() -> None:
+async def test_what_is_not_said_is_neither_and_is_asked_again() -> None:
     server = (
         GithubServer()
     )  # GitHub's OpenAPI says that a run always has a head repository; deleted forks have none
     async with server.running(), github_forge(server.settings(), server.clock) as forge:
         repository = server.repository(server.account("acme"), "widgets")
         run_id = server.run(repository)
-        assert await forge.is_fork("acme/widgets", None, "acme") is True
-        assert await forge.is_fork("acme/widgets", 4, "acme") is True
+        assert await forge.is_fork("acme/widgets", None, "acme") is None
+        assert await forge.is_fork("acme/widgets", 4, "acme") is None
         server.runs[run_id] |= {"head_repository": None}
-        assert await forge.is_fork("acme/widgets", run_id, "acme") is True
+        assert await forge.is_fork("acme/widgets", run_id, "acme") is None
         server.runs[run_id] |= {"head_repository": {"full_name": "ACME/Widgets"}}
         assert await forge.is_fork("acme/widgets", run_id, "acme") is False
         server.faults.append(Fault("run"))

@@ -90,8 +90,8 @@ class FixedPools:
 class Hub:
     """A forge that says what the test wants. Implements ``Announcer``."""
 
-    forks: dict[int | None, bool | Exception] = field(default_factory=dict)
-    """By run. What is not in it is no fork."""
+    forks: dict[int | None, bool | Exception | None] = field(default_factory=dict)
+    """By run. What is not in it is no fork; of None it says nothing."""
     hangs: set[int | None] = field(default_factory=set)
     """Runs about which it never answers."""
     asked: list[int | None] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Hub:
             raise said
         return said
 
-    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool:  # noqa: ARG002 - the port
+    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool | None:  # noqa: ARG002 - the port
         self.asked.append(run_id)
         if run_id in self.hangs:
             await asyncio.Event().wait()

@@ -180,6 +180,25 @@ async def test_what_the_forge_refuses_to_say_counts_as_a_fork(room: Mailroom) ->
     assert await room.apply(news()) == "fork_denied"
 
 
+@pytest.mark.parametrize("unsaid", [None, REFUSED], ids=["not said", "refused"])
+def test_a_job_of_whose_run_the_forge_says_nothing_at_first_is_not_lost(
+    unsaid: ForgeRefused | None,
+) -> None:
+    """GitHub may announce a job a moment before its own API knows the run; then the sweep must be believed."""
+
+    @story(GUARDED)
+    async def told(room: Mailroom) -> None:
+        room.hub.forks[9001] = unsaid
+        for _ in range(3):
+            assert await room.apply(news()) == "fork_denied"
+        assert room.hub.asked == [9001], "nor is the forge asked by every sweep"
+        room.hub.forks[9001] = False
+        await room.clock.sleep(60)
+        assert await room.apply(news()) == "enqueued"
+
+    told()
+
+
 @story(GUARDED)
 async def test_a_forge_that_fails_is_not_asked_for_the_same_tenant_for_a_while(
     room: Mailroom,

@@ -80,7 +80,7 @@ class GithubForge:
             repository=message.repository.full_name,
         )
 
-    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool:
+    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool | None:
         return await self._lookups.is_fork(repository, run_id, tenant)
 
     async def sweep(self, first: Collection[str], *, at_most: int) -> Swept:

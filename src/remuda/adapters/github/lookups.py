@@ -49,17 +49,17 @@ class Lookups:
             return ForgeJob(state=ForgeState.GONE)
         return forge_job(decoded(what, reply, GithubJob))
 
-    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool:
+    async def is_fork(self, repository: str, run_id: int | None, tenant: str) -> bool | None:
         """Say whether a run is a fork's. It never changes, so it is asked once; what is not said is not remembered."""
         if run_id is None or not is_repository(repository):
-            return True
+            return None
         key = (repository.lower(), run_id)
         if key in self._forks:
             self._forks.move_to_end(key)
             return self._forks[key]
         known = await self._origin(repository, run_id, tenant)
         if known is None:
-            return True
+            return None
         self._forks[key] = known
         while len(self._forks) > _RUNS_MAX:
             self._forks.popitem(last=False)
