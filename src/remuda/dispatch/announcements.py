@@ -190,12 +190,14 @@ class Announcements:
         tenant, how = news.tenant, self.settings.intake
         if self.clock.monotonic() < self._paused_until.get(tenant, 0.0):
             raise _not_asked(tenant)
+        if tenant in self._paused_until:
+            self._pause(tenant, how.forge_s)  # after a failure one asks; the others come again
         try:
             async with asyncio.timeout(how.forge_s):
                 said = await self.announcer.is_fork(news.repository, news.run_id, tenant)
         except ForgeRefused as error:
             log.info("a run's origin is refused, so it counts as a fork's", error=str(error))
-            return None
+            said = None
         except ForgeThrottled as error:
             self._pause(tenant, error.retry_after_s)
             raise

@@ -217,6 +217,39 @@ async def test_a_forge_that_fails_is_not_asked_for_the_same_tenant_for_a_while(
 
 
 @story(GUARDED)
+async def test_after_a_failure_one_asks_and_the_others_hang_with_nobody(room: Mailroom) -> None:
+    """Else all of a tenant's messages would hang at once after each pause, in the places of the others'."""
+    room.hub.forks[1] = DOWN
+    with pytest.raises(ForgeUnavailable):
+        await room.apply(news(run_id=1))
+    await room.clock.sleep(room.settings.intake.forge_pause_s)
+    many = range(2, 60)
+    room.hub.hangs.update(many)
+    room.hub.asked.clear()
+
+    answers = await asyncio.gather(
+        *(room.apply(news(number=n, run_id=n)) for n in many), return_exceptions=True
+    )
+
+    assert all(isinstance(answer, ForgeUnavailable) for answer in answers)
+    assert len(room.hub.asked) == 1
+    room.hub.hangs.clear()
+    await room.clock.sleep(room.settings.intake.forge_pause_s)
+    assert await room.apply(news(number=2, run_id=2)) == "enqueued"
+    assert await room.apply(news(number=3, run_id=3)) == "enqueued"
+
+
+@story(GUARDED)
+async def test_a_forge_that_refuses_has_answered(room: Mailroom) -> None:
+    room.hub.forks |= {1: DOWN, 2: REFUSED}
+    with pytest.raises(ForgeUnavailable):
+        await room.apply(news(run_id=1))
+    await room.clock.sleep(room.settings.intake.forge_pause_s)
+    assert await room.apply(news(number=2, run_id=2)) == "fork_denied"
+    assert await room.apply(news(number=3, run_id=3)) == "enqueued"
+
+
+@story(GUARDED)
 async def test_a_forge_that_asks_for_a_pause_gets_it(room: Mailroom) -> None:
     room.hub.forks[9001] = THROTTLED
     with pytest.raises(ForgeThrottled):
