@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remuda.adapters.status_server import CannotListen
 
@@ -39,6 +40,67 @@ class HttpServer:
         self._server.should_exit = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadBounds:
+    """How long and how large the head of a request may be: who has not sent one is nobody yet, and may be many."""
+
+    first_s: float = _KEEP_ALIVE_S
+    """How long a new connection may say nothing; after a request that is for the server's keep-alive to say."""
+    whole_s: float = 15.0
+    """How long a head may take from its first byte to its end."""
+    bytes_max: int = 128 * 1024
+
+
+class _Bounded(HttpToolsProtocol):
+    """A connection that is ended if the head of a request does not come, or does not end: uvicorn bounds neither."""
+
+    heads: HeadBounds
+    _timer: asyncio.TimerHandle | None = None
+    _in_head = True
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._give(self.heads.first_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._take_back()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        began_in_head = self._in_head
+        super().data_received(data)
+        if not (began_in_head and self._in_head):
+            self._head_bytes = 0
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > self.heads.bytes_max:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._give(self.heads.whole_s)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._take_back()
+        super().on_headers_complete()
+
+    def _give(self, seconds: float) -> None:
+        self._take_back()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.transport.abort)
+
+    def _take_back(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _bounded(heads: HeadBounds) -> type[_Bounded]:
+    return type("_BoundedAsTold", (_Bounded,), {"heads": heads})
+
+
 class _Server(uvicorn.Server):
     """Leaves signals to the process, for what they mean is decided there, and says when it is up."""
 
@@ -57,13 +119,13 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving_http(
-    app: Callable[..., Any], listen: Listen, *, shutdown_s: float
+    app: Callable[..., Any], listen: Listen, *, shutdown_s: float, heads: HeadBounds | None = None
 ) -> AsyncIterator[HttpServer]:
     """Serve until the block ends; then requests under way have ``shutdown_s`` to be answered."""
     with _bound(listen) as bound:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=_bounded(heads or HeadBounds()),
             ws="none",
             lifespan="off",
             access_log=False,

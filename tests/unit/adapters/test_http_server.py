@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 
-from remuda.adapters.http_server import serving_http
+from remuda.adapters.http_server import HeadBounds, serving_http
 from remuda.adapters.status_server import CannotListen, Listen
+from tests.support.eventually import within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from remuda.adapters.http_server import HttpServer
 
 
 class Slow:
@@ -87,3 +91,57 @@ async def test_an_error_of_the_block_is_not_taken_for_one_of_the_socket() -> Non
         async with serving_http(Slow(), Listen(port=0), shutdown_s=1):
             raise OSError("the block's own")
     assert raised.group_contains(OSError, match="the block's own")
+
+
+# --- Heads of requests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n", id="half a head"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /", id="half a second head"),
+    ],
+)
+async def test_a_connection_on_which_no_request_comes_is_ended(sent: bytes) -> None:
+    app, quick = Slow(), HeadBounds(first_s=0.05, whole_s=0.05)
+    app.go_on.set()
+    async with serving_http(app, Listen(port=0), shutdown_s=1, heads=quick) as server:
+        reader, writer = await _connected(server)
+        writer.write(sent)
+        await within(reader.read())  # until its end
+        writer.close()
+
+
+async def test_a_head_without_an_end_is_not_kept() -> None:
+    small = HeadBounds(bytes_max=64 * 1024)
+    async with serving_http(Slow(), Listen(port=0), shutdown_s=1, heads=small) as server:
+        reader, writer = await _connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(4096):
+                writer.write(b"x" * 64 * 1024)
+                await within(writer.drain())
+                if reader.at_eof():
+                    break
+            else:
+                pytest.fail("256 MiB of a head were taken in")
+        writer.close()
+
+
+async def test_a_request_may_take_its_time_once_its_head_is_there() -> None:
+    app, quick = Slow(), HeadBounds(first_s=0.05, whole_s=0.05)
+    async with serving_http(app, Listen(port=0), shutdown_s=1, heads=quick) as server:
+        reader, writer = await _connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await app.asked.wait()
+        await asyncio.sleep(0.2)
+        app.go_on.set()
+        assert (await within(reader.readline())).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def _connected(server: HttpServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    port = int(server.address.rpartition(":")[2])
+    return await asyncio.open_connection("127.0.0.1", port)
