@@ -124,7 +124,7 @@ def exec_(home: Home, desk: Desk, asked: argparse.Namespace) -> int:
     if not asked.command:
         refuse("Missing expected argument '<command> ...'")
     folder = guest_folder(desk.folder, asked.name)
-    if not folder.exists():
+    if not (folder / "boot").exists():  # only guests that are processes can be reached
         raise TartError(
             "Failed to connect to the VM using its control socket: "
             "no agent answers, is the Tart Guest Agent running?"

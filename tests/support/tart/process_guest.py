@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from remuda.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.tart.guests import Machine
 
 _PROGRAM_MAX_BYTES = 1024 * 1024
 _IDLE = b"#!/bin/sh\nwhile :; do sleep 3600; done\n"
-_KEEPER = 'read _; kill -KILL "-$1"'
+KEEPER = 'read _; kill -KILL "-$1"'
 """Waits for the end of a pipe whose other end only the running program holds."""
 
 
@@ -29,7 +31,7 @@ class ProcessGuest:
 
     def __init__(self, machine: Machine) -> None:
         program = machine.folder / "boot"
-        program.write_bytes(_program(machine))
+        program.write_bytes(boot_program(machine.vm.disk) or _IDLE)
         program.chmod(0o700)
         shares = machine.folder / "My Shared Files"
         shares.mkdir()
@@ -54,7 +56,7 @@ class ProcessGuest:
             )
         self._off = False
         self._keeper = subprocess.Popen(  # noqa: S603 - fixed words and a number
-            ["/bin/sh", "-c", _KEEPER, "keeper", str(self._process.pid)],
+            ["/bin/sh", "-c", KEEPER, "keeper", str(self._process.pid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -88,13 +90,11 @@ class ProcessGuest:
             os.killpg(self._process.pid, number)
 
 
-def _program(machine: Machine) -> bytes:
-    with machine.vm.disk.open("rb") as disk:
-        start = disk.read(_PROGRAM_MAX_BYTES)
-    program = start.partition(b"\0")[0]
-    if not program.startswith(b"#!"):
-        return _IDLE  # nothing to boot: a real machine then stands there and waits for a person
-    return program
+def boot_program(path: Path) -> bytes:
+    """Return the program at the start of a disk; empty if there is none, and then the machine just stands there."""
+    with path.open("rb") as disk:
+        program = disk.read(_PROGRAM_MAX_BYTES).partition(b"\0")[0]
+    return program if program.startswith(b"#!") else b""
 
 
 def bootable(program: str, disk_bytes: int = 1024 * 1024) -> bytes:

@@ -33,6 +33,7 @@ CRASH = "guest has stopped the virtual machine due to error: "
 _WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 _BACKENDS = {
     "process": ("tests.support.tart.process_guest", "ProcessGuest"),
+    "qemu": ("tests.support.tart.qemu_guest", "QemuGuest"),
 }
 
 
