@@ -1,5 +1,5 @@
 """
-One job on its way to one Pod: stamp, note, mint, note the number, mark running. What fails half-way is undone.
+One job on its way to one Pod: stamp, note, mint, mark running. What fails half-way is undone.
 
 The order is what keeps jobs: the Pod is the owner's before anything is minted, the runner's name is written down before
 the forge is asked, and the job runs in our books before anybody gets it. Undoing goes by handles only. First the claim
@@ -64,7 +64,6 @@ class Step(StrEnum):
     STAMPED = "stamped"
     NOTED = "noted"
     MINTED = "minted"
-    NUMBERED = "numbered"
     RUNNING = "running"
     ANSWERED = "answered"
 
@@ -183,7 +182,9 @@ class Attempt:
     async def commit(self) -> Running:
         """Write down that the job runs. A handle that is old hands nothing out."""
         self._marked = True
-        answer = await self.shop.store.mark_running(self.claim, self.runner_name)
+        answer = await self.shop.store.mark_running(
+            self.claim, self.runner_name, registered=self.registered
+        )
         if isinstance(answer, Stale):
             self._marked = False
             why = f"its claim does not stand any more: {answer.why}"
@@ -230,7 +231,7 @@ class Attempt:
         return Undo(Undone(why=why.why, rest=True))
 
     async def mint(self) -> Minted:
-        """Write the runner down, have it registered, and write down what the forge calls it."""
+        """Write the runner down, and have it registered. What the forge calls it is written down with ``commit``."""
         shop, spec = self.shop, self.job.spec
         self.noted = noted = Registration(
             runner_name=self.runner_name,
@@ -249,10 +250,12 @@ class Attempt:
             self.noted = replace(noted, scope=given.scope, number=given.number)
         self._registered = minted.registration is not None
         await self.at(Step.MINTED)
-        if self._registered:
-            await shop.registrations.note(self.noted)
-        await self.at(Step.NUMBERED)
         return minted
+
+    @property
+    def registered(self) -> Registration | None:
+        """What the forge calls the runner, if it registered one."""
+        return self.noted if self._registered else None
 
     async def _ask_forge(self) -> Minted:
         shop, spec, began = self.shop, self.job.spec, self.shop.clock.monotonic()
@@ -359,7 +362,7 @@ class Attempt:
             return
         try:
             if self._registered is not False:
-                removal = await self.shop.forges[noted.kind].remove(noted)
+                removal = await self._remove(noted)
                 # A mint that was not answered may still be on its way.
                 sure = removal is Removal.GONE and self._registered is True
                 if not sure and removal is not Removal.REMOVED:
@@ -369,6 +372,14 @@ class Attempt:
             log.info("registration left to the worker", runner=noted.runner_name, error=str(error))
         else:
             self.noted = None
+
+    async def _remove(self, noted: Registration) -> Removal:
+        try:
+            return await self.shop.forges[noted.kind].remove(noted)
+        except ForgeError:
+            if noted.number is not None:  # the worker removes it by that
+                await self.shop.registrations.note(noted)
+            raise
 
 
 def _stands_no_more(released: Released | Stale) -> bool:

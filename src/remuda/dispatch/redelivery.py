@@ -38,7 +38,9 @@ class Redelivery(Attempt):
     async def commit(self) -> Running:
         self._unsure = True
         window = self.shop.settings.polls.delivery_window
-        answer = await self.shop.store.deliver_again(self.claim, self.runner_name, within=window)
+        answer = await self.shop.store.deliver_again(
+            self.claim, self.runner_name, within=window, registered=self.registered
+        )
         if isinstance(answer, Stale):
             self._unsure, self.fence = False, answer.why
             leave = SPENT if answer.why is Fence.TOO_LATE else None

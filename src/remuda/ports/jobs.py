@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from remuda.model.job import Claim, Completion, Job, JobSpec, LiveClaim, Os, Session, Size
+    from remuda.ports.registrations import Registration
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +283,23 @@ class JobStore(Protocol):
         """
         ...
 
-    async def mark_running(self, claim: Claim, runner_name: str) -> Running | Stale:
-        """Record that a job config was minted, and open the session. On ``Stale`` hand nothing out."""
+    async def mark_running(
+        self, claim: Claim, runner_name: str, *, registered: Registration | None = None
+    ) -> Running | Stale:
+        """
+        Record that a job config was minted, and open the session. On ``Stale`` hand nothing out.
+
+        ``registered``: what the forge calls the runner. It is added to what ``Registrations`` noted, also on ``Stale``.
+        """
         ...
 
     async def deliver_again(
-        self, claim: Claim, runner_name: str, *, within: timedelta
+        self,
+        claim: Claim,
+        runner_name: str,
+        *,
+        within: timedelta,
+        registered: Registration | None = None,
     ) -> Running | Stale:
         """Replace the runner of a claim whose first answer was lost: a job config is kept nowhere."""
         ...

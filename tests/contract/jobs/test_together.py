@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.adapters.postgres.claim_lines import ClaimLines
 from remuda.adapters.postgres.jobs import PostgresJobs
+from remuda.adapters.postgres.together import Together
 from remuda.model.job import Claim, Job, JobState, Size
 from remuda.ports.database import DatabaseUnavailable
 from remuda.ports.jobs import Claimed, NoJob, NothingToDo, WarmRunner
@@ -150,7 +150,10 @@ class Desk:
         self.asked: list[list[str]] = []
         self.given_back: list[str] = []
         self.may_answer = asyncio.Event()
-        self.lines = ClaimLines(self.serve, self.give_back)
+        self._lines = Together(self.serve, self.give_back)
+
+    async def ask(self, runner: WarmRunner) -> Claimed | NothingToDo:
+        return await self._lines.ask(runner, line=runner.pool)
 
     async def serve(self, runners: Sequence[WarmRunner]) -> list[Claimed | NothingToDo]:
         pods = [runner.pod for runner in runners]
@@ -162,8 +165,9 @@ class Desk:
             raise ValueError(pods)
         return [_claimed(pod) for pod in pods]
 
-    async def give_back(self, claim: Claim) -> None:
-        self.given_back.append(claim.pod)
+    async def give_back(self, answer: Claimed | NothingToDo) -> None:
+        assert isinstance(answer, Claimed)
+        self.given_back.append(answer.claim.pod)
 
 
 def _claimed(pod: str) -> Claimed:
@@ -176,9 +180,9 @@ async def test_one_statement_serves_all_who_came_during_the_one_before() -> None
     desk = Desk()
     async with asyncio.TaskGroup() as group:
         for pod in "abcde":
-            group.create_task(desk.lines.ask(warm(pod)), name=pod)
+            group.create_task(desk.ask(warm(pod)), name=pod)
             await asyncio.sleep(0.001)
-        other = group.create_task(desk.lines.ask(warm("x", "mac")), name="x")
+        other = group.create_task(desk.ask(warm("x", "mac")), name="x")
         await asyncio.sleep(0.001)
         assert desk.asked == [["a"], ["x"]]
         desk.may_answer.set()
@@ -190,7 +194,7 @@ async def test_one_statement_serves_all_who_came_during_the_one_before() -> None
 async def test_the_end_of_one_is_not_the_end_of_others(*, first: bool) -> None:
     desk = Desk()
     async with asyncio.TaskGroup() as group:
-        asking = [group.create_task(desk.lines.ask(warm(pod)), name=pod) for pod in "abc"]
+        asking = [group.create_task(desk.ask(warm(pod)), name=pod) for pod in "abc"]
         await asyncio.sleep(0.001)
         assert desk.asked == [["a", "b", "c"]]
         gone = asking[0 if first else 2]
@@ -201,15 +205,15 @@ async def test_the_end_of_one_is_not_the_end_of_others(*, first: bool) -> None:
         desk.may_answer.set()
     assert [task.cancelled() for task in asking] == [task is gone for task in asking]
     assert desk.given_back == [gone.get_name()]
-    assert isinstance(await within(desk.lines.ask(warm("d"))), Claimed)
+    assert isinstance(await within(desk.ask(warm("d"))), Claimed)
 
 
 async def test_who_leaves_the_line_has_asked_for_nothing() -> None:
     desk = Desk()
     async with asyncio.TaskGroup() as group:
-        group.create_task(desk.lines.ask(warm("a")), name="a")
+        group.create_task(desk.ask(warm("a")), name="a")
         await asyncio.sleep(0.001)
-        waiting = [group.create_task(desk.lines.ask(warm(pod)), name=pod) for pod in "bcd"]
+        waiting = [group.create_task(desk.ask(warm(pod)), name=pod) for pod in "bcd"]
         await asyncio.sleep(0.001)
         waiting[0].cancel()
         desk.may_answer.set()
@@ -221,14 +225,14 @@ async def test_an_error_of_one_is_its_own_and_a_lost_database_is_everybodys() ->
     desk = Desk()
     desk.may_answer.set()
     answers = await asyncio.gather(
-        *(desk.lines.ask(warm(pod)) for pod in ("a", "bad", "b")), return_exceptions=True
+        *(desk.ask(warm(pod)) for pod in ("a", "bad", "b")), return_exceptions=True
     )
     assert [type(answer) for answer in answers] == [Claimed, ValueError, Claimed]
     answers = await asyncio.gather(
-        *(desk.lines.ask(warm(pod)) for pod in ("a", "down")), return_exceptions=True
+        *(desk.ask(warm(pod)) for pod in ("a", "down")), return_exceptions=True
     )
     assert [type(answer) for answer in answers] == [DatabaseUnavailable] * 2
-    assert isinstance(await within(desk.lines.ask(warm("c"))), Claimed)
+    assert isinstance(await within(desk.ask(warm("c"))), Claimed)
 
 
 async def test_a_name_that_cannot_be_sent_fails_alone(real: Store) -> None:

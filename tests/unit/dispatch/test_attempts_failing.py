@@ -55,7 +55,7 @@ def test_a_client_that_goes_while_nobody_knows_whether_its_job_runs_leaves_no_tr
             hall.at = None
 
         async def at(step: Step) -> None:
-            if step is Step.NUMBERED:
+            if step is Step.MINTED:
                 hall.group.create_task(go_soon())
 
         async def go_soon() -> None:
@@ -220,7 +220,7 @@ def test_a_removal_that_fails_is_left_to_the_worker() -> None:
         async def go() -> None:
             asking.gone.set()
 
-        hall.at = Fault(hall, Step.NUMBERED, go).at
+        hall.at = Fault(hall, Step.MINTED, go).at
         await asking.answer()
         await hall.later(2)
         assert hall.state() is JobState.QUEUED

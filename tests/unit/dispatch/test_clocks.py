@@ -49,7 +49,7 @@ async def given_up(hall: Hall) -> None:
 
 
 @pytest.mark.parametrize("skew", SKEWS, ids=str)
-@pytest.mark.parametrize("step", [Step.CLAIMED, Step.STAMPED, Step.NUMBERED])
+@pytest.mark.parametrize("step", [Step.CLAIMED, Step.STAMPED, Step.MINTED])
 def test_a_replica_that_was_stopped_takes_no_stamp_from_the_next_claim(
     step: Step, skew: timedelta
 ) -> None:

@@ -1,18 +1,20 @@
 """
 The store of jobs on PostgreSQL. ``remuda.sim.jobs`` is its twin in memory; one suite holds both to the same answers.
 
-Each call is one transaction. What comes often decides in SQL, in one round trip (``migrations/0005`` and ``0007``);
-what is rare decides here, over the statements in ``queries/jobs.sql``.
+Each call is one transaction. What comes often decides in SQL, in one round trip (``migrations/0005``, ``0007`` and
+``0008``), claims and hand-overs that come at once in one for all of them; what is rare decides here, over the
+statements in ``queries/jobs.sql``.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from remuda.adapters.postgres.claim_lines import ClaimLines
+import structlog
+
 from remuda.adapters.postgres.job_rows import (
     completion_of,
     job_of,
@@ -22,8 +24,9 @@ from remuda.adapters.postgres.job_rows import (
 )
 from remuda.adapters.postgres.job_steps import JobSteps, moved_under_us
 from remuda.adapters.postgres.queries import query
+from remuda.adapters.postgres.together import Together
 from remuda.dispatch.decide.fairness import AGEING
-from remuda.ports.database import DatabaseConflict
+from remuda.ports.database import DatabaseConflict, DatabaseError
 from remuda.ports.jobs import (
     ANYTHING,
     AUDIT_KEPT,
@@ -55,12 +58,25 @@ if TYPE_CHECKING:
     from remuda.model.job import Claim, JobSpec, LiveClaim, Os, Session, Size
     from remuda.ports.clock import Clock
     from remuda.ports.jobs import JobEnd, PodEnd, WarmRunner, Without
+    from remuda.ports.registrations import Registration
 
 CLAIM_WAIT = timedelta(milliseconds=50)
 """How long a claim waits if all who have work are being claimed for at that moment."""
 _TRIES = 5
 
 _Answer = TypeVar("_Answer")
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _HandOver:
+    """A job config that was minted for a claim."""
+
+    claim: Claim
+    runner_name: str
+    registered: Registration | None
+    within: timedelta | None = None
+    """For a second time: how long after the first."""
 
 
 class PostgresJobs:
@@ -79,7 +95,9 @@ class PostgresJobs:
         self._clock = clock
         self._ageing = ageing
         self._wait_ms = int(wait / timedelta(milliseconds=1))
-        self._lines = ClaimLines(self._claim_together, self._give_back) if combined else None
+        self._combined = combined
+        self._claims = Together(self._claim_together, self._give_back)
+        self._hand_overs = Together(self._deliver_together)
 
     async def ensure_limits(self, tenant: str, os: Os, limit: Size, *, by: str) -> bool:
         async with self._transaction() as (c, steps):
@@ -106,10 +124,10 @@ class PostgresJobs:
     async def claim(
         self, runner: WarmRunner, *, without: Without = ANYTHING
     ) -> Claimed | NothingToDo:
-        if without != ANYTHING or self._lines is None:
+        if without != ANYTHING or not self._combined:
             (answer,) = await self._claim_together((runner,), without)
             return answer
-        return await self._lines.ask(runner)
+        return await self._claims.ask(runner, line=runner.pool)
 
     async def _claim_together(
         self, runners: Sequence[WarmRunner], without: Without = ANYTHING
@@ -130,28 +148,57 @@ class PostgresJobs:
                 for runner, row in zip(runners, rows, strict=True)
             ]
 
-    async def _give_back(self, claim: Claim) -> None:
+    async def _give_back(self, answer: Claimed | NothingToDo) -> None:
+        if not isinstance(answer, Claimed):
+            return
         gone = Release(
             by="dispatch", why="who asked for it was gone", undelivered=True, runner_name=""
         )
-        await self.release(claim, gone)
+        # If it fails, the sweep over claims that nothing was minted for finds it.
+        with contextlib.suppress(DatabaseError):
+            await self.release(answer.claim, gone)
+            _log.info("claim_given_back", job=answer.claim.job_id, pod=answer.claim.pod)
 
-    async def mark_running(self, claim: Claim, runner_name: str) -> Running | Stale:
-        return await self._deliver(claim, runner_name, None)
+    async def mark_running(
+        self, claim: Claim, runner_name: str, *, registered: Registration | None = None
+    ) -> Running | Stale:
+        return await self._hand_over(_HandOver(claim, runner_name, registered))
 
     async def deliver_again(
-        self, claim: Claim, runner_name: str, *, within: timedelta
+        self,
+        claim: Claim,
+        runner_name: str,
+        *,
+        within: timedelta,
+        registered: Registration | None = None,
     ) -> Running | Stale:
-        return await self._deliver(claim, runner_name, within)
+        return await self._hand_over(_HandOver(claim, runner_name, registered, within))
 
-    async def _deliver(
-        self, claim: Claim, runner_name: str, within: timedelta | None
-    ) -> Running | Stale:
-        handle = (claim.pod, claim.pod_uid, claim.claimed_at)
-        row = await self._one(query("deliver_job"), *handle, runner_name, within, self._clock.now())
-        if row["outcome"] != "running":
-            return Stale(Fence(row["outcome"]))
-        return Running(job_of(row["job"]), session_of(row["session"]), row["replaced"])
+    async def _hand_over(self, one: _HandOver) -> Running | Stale:
+        for _ in range(_TRIES):
+            with contextlib.suppress(DatabaseConflict):
+                answer = await self._hand_overs.ask(one)
+                if answer is not None:
+                    return answer
+        raise moved_under_us()
+
+    async def _deliver_together(self, some: Sequence[_HandOver]) -> list[Running | Stale | None]:
+        """Hand several over in one transaction. None: a claim changed its job under it, so it must be tried again."""
+        async with self._database.connection() as c:
+            rows = await c.fetch(
+                query("deliver_jobs"),
+                [one.claim.job_id for one in some],
+                [one.claim.pod for one in some],
+                [one.claim.pod_uid for one in some],
+                [one.claim.claimed_at for one in some],
+                [one.runner_name for one in some],
+                [one.within for one in some],
+                [one.registered.scope if one.registered else None for one in some],
+                [one.registered.number if one.registered else None for one in some],
+                self._clock.now(),
+            )
+        assert len(rows) == len(some)
+        return [_hand_over_answer(row) for row in rows]
 
     async def release(self, claim: Claim, release: Release) -> Released | Stale:
         row = await self._one(
@@ -274,6 +321,14 @@ async def _claim_answer(c: Pooled, runner: WarmRunner, row: Record) -> Claimed |
         return NothingToDo(reason)
     held = await c.fetchrow(query("claim_of_pod"), runner.pod)
     return NothingToDo(reason, live_claim_of(held) if held else None)
+
+
+def _hand_over_answer(row: Record) -> Running | Stale | None:
+    if row["outcome"] == "conflict":
+        return None
+    if row["outcome"] != "running":
+        return Stale(Fence(row["outcome"]))
+    return Running(job_of(row["job"]), session_of(row["session"]), row["replaced"])
 
 
 async def _end_session(c: Pooled, end: PodEnd) -> tuple[bool, Session | None]:

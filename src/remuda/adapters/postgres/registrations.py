@@ -1,15 +1,21 @@
-"""The runners that forges were asked to register, on PostgreSQL."""
+"""
+The runners that forges were asked to register, on PostgreSQL.
+
+Those that are noted at once are written down by one statement. Each waits for its own to be durable: the forge is asked
+next, and what it then knows must not be forgotten here.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from remuda.adapters.postgres.queries import query
+from remuda.adapters.postgres.together import Together
 from remuda.model.job import Kind
 from remuda.ports.registrations import Registration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from asyncpg import Record
@@ -24,13 +30,27 @@ class PostgresRegistrations:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._noting = Together(self._note)
 
     async def note(self, registration: Registration) -> None:
-        r = registration
-        values = (r.runner_name, r.kind.value, r.tenant, r.repository, r.job_id, r.pod, r.scope)
-        noted_at = r.noted_at or self._clock.now()
+        await self._noting.ask(registration)
+
+    async def _note(self, some: Sequence[Registration]) -> Sequence[None]:
+        now = self._clock.now()
+        columns = (
+            [r.runner_name for r in some],
+            [r.kind.value for r in some],
+            [r.tenant for r in some],
+            [r.repository for r in some],
+            [r.job_id for r in some],
+            [r.pod for r in some],
+            [r.scope for r in some],
+            [r.number for r in some],
+            [r.noted_at or now for r in some],
+        )
         async with self._database.connection() as c:
-            await c.execute(query("note_registration"), *values, r.number, noted_at)
+            await c.execute(query("note_registrations"), *columns)
+        return [None] * len(some)
 
     async def settle(self, runner_names: Collection[str]) -> int:
         if not runner_names:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from remuda.model.job import JobSpec, Os, Size
     from remuda.ports.jobs import Execution, JobEnd, PodEnd, Release, WarmRunner, Without
+    from remuda.ports.registrations import Registration
     from remuda.sim.jobs.tables import Tables
 
 _TICK = timedelta(microseconds=1)
@@ -132,7 +133,10 @@ class MemoryJobs:
         tables.audit("dispatch", "claimed", "its turn came and the Pod was warm", **_about(taken))
         return Claimed(taken, claim)
 
-    async def mark_running(self, claim: Claim, runner_name: str) -> Running | Stale:
+    async def mark_running(
+        self, claim: Claim, runner_name: str, *, registered: Registration | None = None
+    ) -> Running | Stale:
+        self._number(runner_name, registered)
         live = self._fenced(claim)
         if isinstance(live, Stale):
             return live
@@ -144,8 +148,14 @@ class MemoryJobs:
         return Running(self._tables.jobs[live.claim.job_id], session)
 
     async def deliver_again(
-        self, claim: Claim, runner_name: str, *, within: timedelta
+        self,
+        claim: Claim,
+        runner_name: str,
+        *,
+        within: timedelta,
+        registered: Registration | None = None,
     ) -> Running | Stale:
+        self._number(runner_name, registered)
         live = self._fenced(claim)
         if isinstance(live, Stale):
             return live
@@ -157,9 +167,24 @@ class MemoryJobs:
             return Stale(Fence.TOO_LATE)
         return self._rename(live, runner_name)
 
-    def _fenced(self, claim: Claim) -> LiveClaim | Stale:
-        live = self._tables.claims.get(claim.pod)
+    def _number(self, runner_name: str, given: Registration | None) -> None:
+        """Add what the forge calls a runner to what was noted of it."""
+        noted = self._tables.registrations.get(runner_name)
+        if noted is not None and given is not None:
+            numbered = replace(noted, scope=given.scope, number=given.number)
+            self._tables.registrations[runner_name] = numbered
+
+    def _live(self, claim: Claim) -> LiveClaim | None:
+        """Return the claim that a handle is of. Tokens grow for one tenant and OS: of two tenants they may be alike."""
+        live, job = self._tables.claims.get(claim.pod), self._tables.jobs.get(claim.job_id)
         if live is None or not _same(live.claim, claim):
+            return None
+        ours = job is None or (job.spec.tenant, job.spec.os) == (live.tenant, live.os)
+        return live if ours else None
+
+    def _fenced(self, claim: Claim) -> LiveClaim | Stale:
+        live = self._live(claim)
+        if live is None:
             return Stale(Fence.GONE)
         job = self._tables.jobs.get(live.claim.job_id)
         return Stale(Fence.OVER) if job is None or job.state.over else live
@@ -198,8 +223,8 @@ class MemoryJobs:
 
     async def release(self, claim: Claim, release: Release) -> Released | Stale:
         tables = self._tables
-        live = tables.claims.get(claim.pod)
-        if live is None or not _same(live.claim, claim):
+        live = self._live(claim)
+        if live is None:
             return self._release_unclaimed(claim, release)
         if release.undelivered and live.executed_at is not None:
             return Stale(Fence.EXECUTING)
@@ -269,6 +294,8 @@ class MemoryJobs:
         freed = self._free(end, done)
         if news or freed:
             about = _about(job) if job else {"job_id": end.job_id, "tenant": end.tenant}
+            if freed:
+                about["pod"] = freed[0].pod
             why = end.why or f"it ended: {end.conclusion}"
             tables.audit(end.by, "completed", why, **about)
         requeued = (done.requeued,) if done.requeued else ()

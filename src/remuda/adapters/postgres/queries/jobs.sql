@@ -11,8 +11,8 @@ SELECT * FROM enqueue_job(ROW($1::text, $2::text, $3::text, $4::text, $5::text, 
     $10::text[], $11::text, $12::text, $13::bigint, $14::bigint, $15::text, $16::text, $17::text, $18::boolean,
     $19::timestamptz, 'queued', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::jobs, $20, $21);
 
--- name: deliver_job
-SELECT * FROM deliver_job($1, $2, $3, $4, $5, $6);
+-- name: deliver_jobs
+SELECT * FROM deliver_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9) d ORDER BY d.place;
 
 -- name: release_claim
 SELECT * FROM release_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);

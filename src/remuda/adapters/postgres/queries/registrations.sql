@@ -1,8 +1,9 @@
 -- Runners that forges were asked to register.
 
--- name: note_registration
+-- name: note_registrations
 INSERT INTO registrations (runner_name, kind, tenant, repository, job_id, pod, scope, number, noted_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+    $9::timestamptz[]) n (runner_name) ORDER BY n.runner_name
 ON CONFLICT (runner_name) DO UPDATE SET scope = excluded.scope, number = excluded.number;
 
 -- name: settle_registrations
