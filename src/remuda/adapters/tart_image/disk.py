@@ -84,7 +84,7 @@ class Disk:
                 start, length = start + len(piece), length - len(piece)
         return f"sha256:{seen.hexdigest()}"
 
-    def write(self, at: int, piece: bytes) -> None:
+    def write(self, at: int, piece: bytes | bytearray) -> None:
         with usable(self._path, "written"):
             if piece == _ZEROS[: len(piece)] and self._is_zero(at, len(piece)):
                 return
@@ -121,6 +121,8 @@ class RangeWriter:
             self._put(len(self._gathered))
 
     def _put(self, size: int) -> None:
-        self._disk.write(self._at, bytes(self._gathered[:size]))
-        del self._gathered[:size]
+        # Blocks mostly end where a write ends: then nothing is copied.
+        piece, self._gathered = self._gathered, self._gathered[size:]
+        del piece[size:]
+        self._disk.write(self._at, piece)
         self._at += size
