@@ -11,10 +11,12 @@ import pytest
 from remuda.sim.plan import ROUGH, Fault, Scripted
 from remuda.sim.scenario import Options, Report, Scenario, run_scenario
 from remuda.sim.scenarios.dispatch.every_step import EVERY_STEP
+from remuda.sim.scenarios.dispatch.lists_lie import LISTS_LIE
 from remuda.sim.scenarios.dispatch.mint_fails import MINT_FAILS_AFTER_STAMP
 from remuda.sim.scenarios.dispatch.reaper_kills import REAPER_KILLS_LIVE_JOB
 from remuda.sim.scenarios.dispatch.runner_shuffle import RUNNER_SHUFFLE
 from remuda.sim.scenarios.dispatch.server_deploy import SERVER_DEPLOY
+from remuda.sim.scenarios.dispatch.small_limits import SMALL_LIMITS
 from remuda.sim.scenarios.dispatch.stage import REPLICAS
 from remuda.sim.scenarios.dispatch.stamped_without_claim import STAMPED_WITHOUT_CLAIM
 from remuda.sim.scenarios.dispatch.storm import DISPATCH_STORM
@@ -31,6 +33,8 @@ INCIDENTS = (
     RUNNER_SHUFFLE,
     SERVER_DEPLOY,
     EVERY_STEP,
+    LISTS_LIE,
+    SMALL_LIMITS,
 )
 STORM_S = 450.0
 
@@ -67,6 +71,10 @@ def test_the_incident_does_not_happen_again(scenario: Scenario) -> None:
         (REAPER_KILLS_LIVE_JOB, "proof", "S2 no kill"),
         (RUNNER_SHUFFLE, "attribution", "S6 hints are hints"),
         (SERVER_DEPLOY, "goodbye", "V1 handed out in time"),
+        (SERVER_DEPLOY, "wakeups", "V1 handed out in time"),
+        (LISTS_LIE, "second_look", "S9 fail static"),
+        (SMALL_LIMITS, "budgets", "S3 budgets"),
+        (SMALL_LIMITS, "fairness", "S3 fair shares"),
         (EVERY_STEP, "recovery", "V2 no job is lost"),
     ],
     ids=lambda value: value.name if isinstance(value, Scenario) else str(value),
@@ -135,15 +143,12 @@ def test_what_must_never_happen_does_not_on_a_bad_network_either(scenario: Scena
 def test_a_replica_may_die_or_lose_an_answer_at_each_side_effect(
     fault: Fault, verb: str, resource: str
 ) -> None:
-    # One of the two: struck by both in a row, a job that must be in a VM within a minute is not.
-    sweeping, other = REPLICAS  # the first to start has the locks
-    actor = sweeping if verb in {"enqueue", "attribute"} else other
-    script = Scripted(fault, 1, actor, verb, resource)
+    script = tuple(Scripted(fault, 1, actor, verb, resource) for actor in REPLICAS)
 
-    report, _ = traced(WEBHOOK_LOST, 1, Options(until_s=WEBHOOK_LOST.until_s, scripted=(script,)))
+    report, _ = traced(WEBHOOK_LOST, 1, Options(until_s=WEBHOOK_LOST.until_s, scripted=script))
 
     assert report.violations == ()
-    assert report.faults == {fault.value: 1}, "it did not strike"
+    assert report.faults == {fault.value: len(REPLICAS)}, "it did not strike both"
 
 
 @pytest.mark.parametrize(
@@ -210,8 +215,10 @@ def test_every_guard_that_can_be_switched_off_is_tested() -> None:
         "mint-fails-after-stamp": {"unstamp"},
         "reaper-kills-live-job": {"proof"},
         "runner-shuffle": {"attribution"},
-        "server-deploy": {"goodbye"},
+        "server-deploy": {"goodbye", "wakeups"},
         "killed-at-every-step": {"recovery"},
+        "lists-lie": {"second_look"},
+        "small-limits": {"budgets", "fairness"},
         "dispatch-storm": {"stamp", "recovery"},
     }
 

@@ -203,6 +203,16 @@ class World:
                 actor.process.link.partition = NO_DIRECTION
         self.trace.note(WORLD, "calm", "-", "ok", "the faults stop")
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether calls are struck by chance now, or somebody is paused, cut off or has a wrong clock."""
+        return self._faults != CALM or any(
+            actor.clock.skew_s != 0.0
+            or self.loop.is_held(actor.name)
+            or (actor.process is not None and bool(actor.process.link.partition))
+            for actor in self._actors.values()
+        )
+
     def write_calls(self, names: Iterable[str]) -> int:
         """Return how many writes these actors have tried, those of leases aside."""
         return sum(self._actors[name].plan.write_calls for name in names)

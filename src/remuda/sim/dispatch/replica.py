@@ -8,6 +8,7 @@ replica is made without that part, or with one that makes the mistake of the fie
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -16,12 +17,21 @@ from remuda.control.tasks import run_forever
 from remuda.dispatch.metrics import DispatchMetrics
 from remuda.dispatch.process import Dispatch, Ports
 from remuda.dispatch.sweep import SWEEP
-from remuda.dispatch.workers import ALONE, stamped_pods
+from remuda.dispatch.workers import ALONE, missing_pods, stamped_pods
 from remuda.model.job import Kind
 from remuda.ports.database import DatabaseConflict, DatabaseError, DatabaseTimeout
 from remuda.ports.forge import ForgeError, ForgeUnavailable
 from remuda.sim.dispatch.lines import Served
-from remuda.sim.dispatch.mistakes import MistakenKube, NaiveReaper, Stamping, Unbelieving
+from remuda.sim.dispatch.mistakes import (
+    CredulousSearch,
+    FirstCome,
+    Generous,
+    Lists,
+    MistakenKube,
+    NaiveReaper,
+    Stamping,
+    Unbelieving,
+)
 from remuda.sim.jobs.api_tokens import MemoryApiTokens
 from remuda.sim.jobs.deliveries import MemoryDeliveries
 from remuda.sim.jobs.local import MemoryLocalJobs
@@ -52,7 +62,17 @@ P = TypeVar("P")
 
 DATABASE_S = 5.0
 FORGE_S = 10.0
-GUARDS = frozenset({"sweep", "reaper", "recovery", "proof", "stamp", "unstamp", "attribution"})
+STORES = {
+    "attribution": Unbelieving,
+    "budgets": Generous,
+    "fairness": FirstCome,
+}
+GUARDS = frozenset(
+    {
+        *STORES,
+        *("sweep", "reaper", "recovery", "proof", "stamp", "unstamp", "second_look", "wakeups"),
+    }
+)
 """What a replica can be made without."""
 
 
@@ -87,6 +107,12 @@ class ReplicaMaker:
         """Kills a replica."""
         self._deaths: dict[Step, int] = {}
         self._stops: dict[str, asyncio.Event] = {}
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether the API server does for the replicas what it says."""
+        stamping = self.stamping
+        return not (stamping.sticks or stamping.slips) and stamping.lists is Lists.TRUE
 
     async def run(self, process: Process) -> None:
         """Be one life of a replica, until it is told to stop."""
@@ -135,13 +161,16 @@ class Replica:
 
         self._broken = maker.broken
         metrics = DispatchMetrics(CollectorRegistry())
-        self.dispatch = Dispatch(_ports(maker, process), maker.settings, metrics, reached=reached)
+        settings = _deaf(maker.settings) if "wakeups" in maker.broken else maker.settings
+        self.dispatch = Dispatch(_ports(maker, process), settings, metrics, reached=reached)
 
     async def run(self) -> None:
         loops = dict(self.dispatch.loops())
         _switch_off(loops, self._broken)
         if "proof" in self._broken:
             loops[stamped_pods.NAME] = NaiveReaper(self.dispatch.recovery).run
+        if "second_look" in self._broken:
+            loops[missing_pods.NAME] = CredulousSearch(self.dispatch.recovery).run
         await run_forever(loops, asyncio.Event())
 
     async def poll(self, who: RunnerIdentity, *, wait_s: float, gone: asyncio.Event) -> Answer:
@@ -167,7 +196,10 @@ class Replica:
 
 def _ports(maker: ReplicaMaker, process: Process) -> Ports:
     database, link = maker.database, process.link
-    jobs = (Unbelieving if "attribution" in maker.broken else MemoryJobs)(database.tables)
+    store = next((STORES[guard] for guard in STORES if guard in maker.broken), MemoryJobs)
+    jobs, wakeups = store(database.tables), MemoryWakeups(database.tables)
+    if "wakeups" in maker.broken:
+        wakeups.cut()
     forge = faulty_port(maker.forge, link, _FORGE)
     return Ports(
         kube=MistakenKube(process.kube, maker.stamping),
@@ -177,13 +209,18 @@ def _ports(maker: ReplicaMaker, process: Process) -> Ports:
         registrations=_over(link, database.registrations, "registrations"),
         local_jobs=_over(link, database.local_jobs, "local-jobs"),
         tokens=_over(link, database.tokens, "tokens"),
-        wakeups=MemoryWakeups(database.tables),
+        wakeups=wakeups,
         locks=MemoryLocks(database.tables),
         clock=process.clock,
         ids=process.ids,
         forges={Kind.GITHUB: forge},
         announcer=forge,
     )
+
+
+def _deaf(settings: DispatchSettings) -> DispatchSettings:
+    """Look for work once in a minute, and not at each beat."""
+    return replace(settings, polls=replace(settings.polls, beat_s=60.0))
 
 
 def _switch_off(loops: dict[str, Callable[[], Awaitable[None]]], broken: frozenset[str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from remuda.sim.scenarios.dispatch.every_step import EVERY_STEP
+from remuda.sim.scenarios.dispatch.lists_lie import LISTS_LIE
 from remuda.sim.scenarios.dispatch.mint_fails import MINT_FAILS_AFTER_STAMP
 from remuda.sim.scenarios.dispatch.reaper_kills import REAPER_KILLS_LIVE_JOB
 from remuda.sim.scenarios.dispatch.runner_shuffle import RUNNER_SHUFFLE
 from remuda.sim.scenarios.dispatch.server_deploy import SERVER_DEPLOY
+from remuda.sim.scenarios.dispatch.small_limits import SMALL_LIMITS
 from remuda.sim.scenarios.dispatch.stamped_without_claim import STAMPED_WITHOUT_CLAIM
 from remuda.sim.scenarios.dispatch.storm import DISPATCH_STORM
 from remuda.sim.scenarios.dispatch.webhook_lost import WEBHOOK_LOST
@@ -39,6 +41,8 @@ SCENARIOS = {
         RUNNER_SHUFFLE,
         SERVER_DEPLOY,
         EVERY_STEP,
+        LISTS_LIE,
+        SMALL_LIMITS,
         DISPATCH_STORM,
     )
 }

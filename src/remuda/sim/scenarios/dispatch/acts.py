@@ -8,26 +8,34 @@ from typing import TYPE_CHECKING
 from remuda.model.runner import Phase
 from remuda.sim.clock import EPOCH
 from remuda.sim.plan import CALM
+from remuda.sim.scenarios.dispatch import in_time, returned
 from remuda.sim.scenarios.dispatch.ends import LINGER_S, all_ends
-from remuda.sim.scenarios.dispatch.stage import DispatchStage
+from remuda.sim.scenarios.dispatch.stage import SETTINGS, DispatchStage
 from remuda.sim.scenarios.pools.waiting import demand
 
 if TYPE_CHECKING:
+    from remuda.dispatch.settings import DispatchSettings
     from remuda.sim.forge.things import HubJob
     from remuda.sim.scenario import Options
     from remuda.sim.world import World
 
 POOL = "mac"
-V1 = "V1 handed out in time"
-V2 = "V2 no job is lost"
+V1 = in_time.V1
+V2 = returned.V2
 V3 = "V3 no zombies"
 
 
 async def a_warm_fleet(
-    world: World, options: Options, *, hosts: int = 2, vms: int = 3, replicas: int = 4
+    world: World,
+    options: Options,
+    *,
+    hosts: int = 2,
+    vms: int = 3,
+    replicas: int = 4,
+    settings: DispatchSettings = SETTINGS,
 ) -> DispatchStage:
     """Put up a fleet and wait until its pool is warm."""
-    stage = DispatchStage(world, options.broken)
+    stage = DispatchStage(world, options.broken, settings)
     await stage.furnish()
     world.set_faults(options.faults or CALM)
     for number in range(1, hosts + 1):
@@ -53,12 +61,15 @@ async def ends_well(world: World, stage: DispatchStage, *, within_s: float = 900
     )
 
 
+def began_s(stage: DispatchStage, job: HubJob) -> float:
+    """Return when a job's config was in a VM, or a sibling's was that got it; infinity, if that never was."""
+    begun = (job.started_at - EPOCH).total_seconds() if job.started_at else float("inf")
+    return min(stage.handed_at.get(job.id, float("inf")), begun)
+
+
 def waited_s(stage: DispatchStage, job: HubJob) -> float:
     """Return how long a job waited until its config was in a VM; for ever, if it never was."""
-    queued = (job.queued_at - EPOCH).total_seconds()
-    handed = stage.handed_at.get(job.id, float("inf"))
-    begun = (job.started_at - EPOCH).total_seconds() if job.started_at else float("inf")
-    return min(handed, begun) - queued
+    return began_s(stage, job) - (job.queued_at - EPOCH).total_seconds()
 
 
 async def demand_handed(

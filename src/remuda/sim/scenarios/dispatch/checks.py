@@ -120,8 +120,9 @@ class Handed:
         vcpus: Counter[str] = Counter()
         for run in stage.guests.working():
             vcpus[run.owner] += stage.vcpus
-        if vcpus[tenant] > (limit := stage.limit_of(tenant)):
-            self._violated(BUDGETS, f"{tenant} uses {vcpus[tenant]} vCPUs and may use {limit}")
+        if vcpus[tenant] > stage.limit:
+            what = f"{tenant} uses {vcpus[tenant]} vCPUs and may use {stage.limit}"
+            self._violated(BUDGETS, what)
 
     def _violated(self, invariant: str, what: str) -> None:
         world = self._stage.world

@@ -44,9 +44,11 @@ def _look(world: World, stage: DispatchStage, jobs: list[HubJob]) -> None:
     for run in stage.guests.working():
         assert run.hub_job is not None
         shuffled += run.hub_job.id != run.job_id
-        row = stage.tables.jobs[run.hub_job.id]
+        row = stage.tables.jobs.get(run.hub_job.id)
         claim = stage.tables.claims.get(run.pod)
-        if row.claim is None or row.claim.pod != run.pod or row.runner_name != run.name:
+        if row is None:
+            violated(world, S6, f"{run.hub_job.id} runs on {run.pod}, and has no row")
+        elif row.claim is None or row.claim.pod != run.pod or row.runner_name != run.name:
             on = row.claim.pod if row.claim else "nobody"
             violated(world, S6, f"{run.hub_job.id} runs on {run.pod}, and its row says {on}")
         elif claim is None or claim.claim.job_id != run.hub_job.id:

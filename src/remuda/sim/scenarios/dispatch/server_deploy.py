@@ -13,7 +13,6 @@ from remuda.sim.scenarios.dispatch.acts import (
     violated,
     waited_s,
 )
-from remuda.sim.scenarios.dispatch.in_time import InTime
 from remuda.sim.scenarios.dispatch.stage import REPLICAS
 
 if TYPE_CHECKING:
@@ -30,33 +29,27 @@ ORDERS = (
 MINT_S = 3.0
 HANDED_S = 20.0
 """From queued to handed over: a mint, and one more if the first replica was told to stop before."""
-WITHIN_S = 8.0
-"""V1, and what a runner waits before it asks again when its replica goes down."""
 
 
 async def play(world: World, options: Options) -> None:
     stage = await a_warm_fleet(world, options, hosts=3, vms=4, replicas=10)
     stage.forge.faults.mint_s = MINT_S  # long enough for a deploy to come in between
-    in_time = InTime(stage, within_s=WITHIN_S)
-    tasks = [
-        world.group.create_task(in_time.run(), name="watch of V1"),
-        world.group.create_task(_jobs(stage), name="jobs"),
-    ]
+    jobs = world.group.create_task(_jobs(stage), name="jobs")
     await asyncio.sleep(30.0)
     for order in ORDERS:
         for name in order:
             await _restart(world, stage, name, kill="goodbye" in options.broken)
             await asyncio.sleep(10.0)
         await asyncio.sleep(30.0)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    jobs.cancel()
+    await asyncio.wait({jobs})
     await asyncio.sleep(HANDED_S)
     slowest = max((waited_s(stage, job), job.id) for job in stage.forge.jobs.values())
     if slowest[0] > HANDED_S:
         violated(world, V1, f"{slowest[1]} waited for {slowest[0]:.0f} s, with runners to spare")
-    longest = f"work and a warm runner were both there for at most {in_time.longest_s:.1f} s"
-    world.trace.note("world", "measured", "handed-out", f"{in_time.longest_s:.1f}s", longest)
+    longest_s = stage.in_time.longest_s
+    longest = f"work and a warm runner were both there for at most {longest_s:.1f} s"
+    world.trace.note("world", "measured", "handed-out", f"{longest_s:.1f}s", longest)
     await ends_well(world, stage)
 
 
@@ -96,7 +89,10 @@ SERVER_DEPLOY = Scenario(
         "V7 no leaks",
         "V8 quiet",
     ),
-    breaks={"goodbye": "a replica that is told to stop dies at once (V1)"},
+    breaks={
+        "goodbye": "a replica that is told to stop dies at once (V1)",
+        "wakeups": "nobody hears of new work, nor looks for it at each beat (V1)",
+    },
     until_s=900.0,
     run=play,
 )

@@ -26,6 +26,8 @@ from remuda.sim.fleet.host import HollowHost, HostSettings
 from remuda.sim.forge.github import FakeGithub
 from remuda.sim.ids import SeededIds
 from remuda.sim.scenarios.dispatch.checks import Handed, NoKill, Stamped
+from remuda.sim.scenarios.dispatch.in_time import InTime
+from remuda.sim.scenarios.dispatch.returned import Returned
 from remuda.sim.scenarios.pools.checks import fencing
 from remuda.sim.scenarios.pools.seen import Seen
 from remuda.sim.scenarios.pools.stage import CONTROLLERS, FLEET, REFLECTOR, SPACE, operate
@@ -70,6 +72,7 @@ class DispatchStage:
         self.person = KubeClient(world.plane.wire())
         self.seen, self.stamped = Seen(), Stamped(self)
         Handed(self, self.stamped)
+        self.in_time, self.returned = InTime(self), Returned(self)
         world.checkers.add(self.seen, self.stamped, NoKill(self), fencing())
 
     @property
@@ -85,6 +88,8 @@ class DispatchStage:
             self.world.start(name, self.replicas.run)
         for name in controllers:
             self.world.start(name, self._operate)
+        self.world.group.create_task(self.in_time.run(), name="watch of V1")
+        self.world.group.create_task(self.returned.run(), name="watch of V2")
 
     def host(self, name: str, **knobs: Any) -> HostDisk:  # noqa: ANN401 - whatever HostSettings has
         """Start a host."""
@@ -114,9 +119,10 @@ class DispatchStage:
         given = {"os": "darwin", "fleet": FLEET, "labels": (name,), **spec}
         return await self.person.create(RUNNER_POOL, a_pool(name, SPACE, **given))
 
-    def limit_of(self, tenant: str) -> int:
-        standing = self.tables.limits.get((tenant, Os.DARWIN))
-        return standing.limit.vcpus if standing is not None else 0
+    @property
+    def limit(self) -> int:
+        """How many vCPUs a tenant may use: as it was set, not as the tables have it."""
+        return self.settings.limits[Os.DARWIN].vcpus
 
     def job(
         self, lasts_s: float, *, pool: str = "mac", tenant: str = "acme", repository: str = "app"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import RUNNER_POOL, Rollout
+from remuda.model.job import Os, Size
 from remuda.ports.forge import Scope
 from remuda.sim.disturb import disturb
 from remuda.sim.forge.things import HubFaults, PostRates
@@ -14,7 +16,7 @@ from remuda.sim.ids import SeededIds
 from remuda.sim.plan import CALM, ROUGH
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.dispatch.acts import POOL, ends_well
-from remuda.sim.scenarios.dispatch.stage import REPLICAS, DispatchStage
+from remuda.sim.scenarios.dispatch.stage import REPLICAS, SETTINGS, VCPUS, DispatchStage
 from remuda.sim.scenarios.pools.stage import CONTROLLERS, SPACE
 
 if TYPE_CHECKING:
@@ -26,12 +28,16 @@ JOB_EVERY_S = 8.0
 JOB_S = (15.0, 180.0)
 TENANTS = ("acme", "umbrella", "initech")
 POST = PostRates(dropped=0.15, failed=0.1, delayed=0.1, duplicated=0.15, latency_s=3.0)
+LIMITS = {Os.DARWIN: Size(4 * VCPUS, 800 * 1024)}
+"""Four jobs of a tenant at once: that is a third of the runners, so limits bind."""
+HEALED_S = 420.0
+"""When nothing of the faults may be felt any more: a tenant that was refused is passed over for 300 s."""
 CONVERGE_S = 2400.0
 """The jobs that piled up, jobs held back for minutes, graces of minutes, and a roll."""
 
 
 async def play(world: World, options: Options) -> None:
-    stage = DispatchStage(world, options.broken)
+    stage = DispatchStage(world, options.broken, replace(SETTINGS, limits=LIMITS))
     await stage.furnish()
     world.set_faults(CALM if options.scripted else options.faults or ROUGH)
     for number in range(1, HOSTS + 1):
@@ -43,6 +49,11 @@ async def play(world: World, options: Options) -> None:
     stage.forge.post.rates = POST
     await _rough_time(world, stage, options)
     stage.forge.faults, stage.forge.post.rates = HubFaults(), PostRates()
+    world.calm()
+    await asyncio.sleep(HEALED_S)
+    for pool in POOLS:
+        for tenant in TENANTS:
+            stage.job(JOB_S[0], pool=pool, tenant=tenant)  # from here on V1 is looked at
     await ends_well(world, stage, within_s=CONVERGE_S)
 
 
@@ -133,6 +144,7 @@ DISPATCH_STORM = Scenario(
         "S3 budgets",
         "S6 hints are hints",
         "S8 fencing",
+        "V1 handed out in time",
         "V2 no job is lost",
         "V3 no zombies",
         "V3 no orphans",
