@@ -118,6 +118,7 @@ def test_a_guest_in_the_way_of_a_job_gets_none_and_no_error_shows_the_job(box: P
         pytest.param("", None, id="an empty file"),
         pytest.param('{"code": 0', None, id="half a file"),
         pytest.param("[" * 16_000, None, id="a deep hole"),
+        pytest.param('{"code": 0, "reason": ' + "[" * 16_000, None, id="a deep hole where anything may stand"),
         pytest.param('{"code": 0}' + " " * 20_000, None, id="more than fits"),
         pytest.param('{"code": ' + "9" * 10_000 + "}", None, id="a number without end"),
     ],

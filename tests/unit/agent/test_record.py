@@ -225,6 +225,13 @@ def test_a_record_of_a_later_version_is_not_read(tmp_path: Path) -> None:
     assert "v2" in unreadable.why
 
 
+def test_a_deep_hole_is_no_record(tmp_path: Path) -> None:
+    file = one_file(tmp_path)
+    file.write_text('{"format": "x", "sha256": "", "record": ' + "[" * 60_000)
+    assert found_in(tmp_path).vms == ()
+    assert len(found_in(tmp_path).unreadable) == 1
+
+
 def test_a_record_under_another_name_is_not_read(tmp_path: Path) -> None:
     file = one_file(tmp_path)
     file.rename(file.with_name(f"{OTHER_UID}.json"))
