@@ -148,8 +148,7 @@ async def stalled(tart: StandIn, image: str) -> subprocess.Popen[str]:
     process = tart.start("pull", image, "--insecure")
 
     async def halfway() -> bool:
-        faults = json.loads((tart.desk.folder / "faults.json").read_text())
-        return bool(faults[0]["times"] == 0)
+        return not tart.desk.waiting()
 
     await eventually(halfway)
     return process

@@ -57,18 +57,23 @@ class Desk:
 
     def order(self, *faults: Fault) -> None:
         with self._locked() as path:
-            path.write_text(json.dumps([asdict(fault) for fault in faults]))
+            _write(path, list(faults))
+
+    def waiting(self) -> list[Fault]:
+        """Return the faults that did not happen yet, or not often enough."""
+        with self._locked() as path:
+            return [fault for fault in _read(path) if fault.times != 0]
 
     def take(self, verb: str, vm: str, *kinds: str, after: bool = False) -> Fault | None:
         """Take the first fault that fits; one that is used up is gone."""
         with self._locked() as path:
-            ordered = [Fault(**f) for f in json.loads(path.read_text())] if path.exists() else []
+            ordered = _read(path)
             for number, fault in enumerate(ordered):
                 fits = fault.verb == verb and fault.kind in kinds and fault.after == after
                 if fits and fault.vm in {"", vm} and fault.times != 0:
                     if fault.times > 0:
                         ordered[number] = replace(fault, times=fault.times - 1)
-                        path.write_text(json.dumps([asdict(left) for left in ordered]))
+                        _write(path, ordered)
                     return fault
         return None
 
@@ -92,6 +97,17 @@ class Desk:
         with (self.folder / "faults.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self.folder / "faults.json"
+
+
+def _read(path: Path) -> list[Fault]:
+    return [Fault(**fault) for fault in json.loads(path.read_text())] if path.exists() else []
+
+
+def _write(path: Path, faults: list[Fault]) -> None:
+    # In one step: whoever writes may be killed at any moment, and the next one must still read.
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps([asdict(fault) for fault in faults]))
+    fresh.replace(path)
 
 
 def suffer(fault: Fault | None) -> None:
