@@ -139,7 +139,7 @@ class RecoverySettings:
     stamped_s: float = 300.0
     """How old a stamped Pod without claim and session must be, and how long be seen so, before it is reaped."""
 
-    queued_s: float = 3600.0
+    queued_s: float = 300.0
     """How long a job may wait before the forge is asked whether it still does."""
 
     unused_s: float = 300.0

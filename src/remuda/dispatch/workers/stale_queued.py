@@ -20,7 +20,7 @@ NAME: Final = "stale-queued"
 _PAGE: Final = 500
 _WAITING_MAX: Final = 5000
 _REST_TICKS: Final = 6
-"""These have waited for an hour: a minute more is nothing, and the queue may be long."""
+"""These have waited for minutes: one more is nothing, and the queue may be long."""
 
 
 class StaleQueued:

@@ -34,7 +34,7 @@ def test_after_two_days(answer: ForgeJob | Exception, state: JobState) -> None:
         await yard.queue(1)
         yard.forge.say(1, answer)
         worker = StaleQueued(yard.parts)
-        await yard.later(3601)
+        await yard.later(301)
 
         for _ in range(20):
             await worker.tick()
@@ -50,7 +50,7 @@ def test_after_two_days(answer: ForgeJob | Exception, state: JobState) -> None:
 @story()
 async def test_a_young_job_is_not_asked_about(yard: Yard) -> None:
     await yard.queue(1)
-    await yard.later(3599)
+    await yard.later(299)
 
     await StaleQueued(yard.parts).tick()
 
@@ -62,7 +62,7 @@ async def test_gone_once_does_not_end_a_job(yard: Yard) -> None:
     await yard.queue(1)
     yard.forge.say(1, GONE)
     worker = StaleQueued(yard.parts)
-    await yard.later(3601)
+    await yard.later(301)
     await yard.turns(worker, 50)
     assert yard.state(1) is JobState.QUEUED
 
@@ -77,7 +77,7 @@ async def test_a_job_that_runs_on_a_runner_of_ours_is_bound_to_it(yard: Yard) ->
     await yard.warm_pod("p")
     await yard.deliver("p")
     yard.forge.say(2, runs_on("r-p"))
-    await yard.later(3601)
+    await yard.later(301)
 
     await StaleQueued(yard.parts).tick()
 
@@ -100,7 +100,7 @@ async def test_a_job_whose_pool_is_gone_waits_on(yard: Yard) -> None:
 async def test_a_long_queue_is_asked_about_bit_by_bit_and_not_again_at_once(yard: Yard) -> None:
     await yard.queue(*range(1, 61))
     worker = StaleQueued(yard.parts)
-    await yard.later(3601)
+    await yard.later(301)
 
     await worker.tick()
     assert len(yard.forge.asked) == 25
@@ -121,7 +121,7 @@ async def test_a_job_claimed_while_the_forge_thought_is_ended_by_its_word_all_th
         await yard.deliver("p")
 
     yard.forge.meanwhile = think
-    await yard.later(3601)
+    await yard.later(301)
 
     await StaleQueued(yard.parts).tick()
 
