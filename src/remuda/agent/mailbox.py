@@ -138,13 +138,11 @@ class HostMailbox:
     def take_job_back(self) -> None:
         """Remove the job, and what a killed writer left of one. There may be none."""
         with self._usable("cleared"), open_folder(self._folder) as folder:
-            os.fchmod(
-                folder, 0o700
-            )  # the guest may have made it one that nothing can be removed from
+            # The guest may have made it a folder that nothing can be removed from.
+            os.fchmod(folder, 0o700)
             for name in (JOB, f"{UNFINISHED}{JOB}"):
-                with contextlib.suppress(
-                    NotAFile
-                ):  # that is the guest's own, and holds no job of ours
+                # What is no file is the guest's own, and holds no job of ours.
+                with contextlib.suppress(NotAFile):
                     if is_file(folder, name):
                         remove(folder, name)
 

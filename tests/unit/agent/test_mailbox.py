@@ -265,6 +265,14 @@ def test_what_a_killed_agent_left_of_a_job_is_taken_back_too(box: Path) -> None:
     assert list(box.iterdir()) == []
 
 
+def test_a_mailbox_that_the_guest_locked_gives_its_job_back(box: Path) -> None:
+    HostMailbox(box).put_job(SECRET)
+    box.chmod(0o555)
+    HostMailbox(box).take_job_back()
+    assert list(box.iterdir()) == []
+    assert box.stat().st_mode & 0o777 == 0o700, "an ordinary user could remove nothing otherwise"
+
+
 def test_a_folder_in_place_of_a_job_is_the_guests_own(box: Path) -> None:
     (box / "job.json").mkdir()
     HostMailbox(box).take_job_back()
