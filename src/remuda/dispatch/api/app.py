@@ -5,7 +5,7 @@ It serves nothing that a browser would load from elsewhere. Routes are matched i
 path (``/jobs/{job_id:path}``) come last: they would swallow ``/jobs/{job_id:path}/explain``.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from remuda.dispatch.api.auth import Doorman, KnownFirst
 from remuda.dispatch.api.described import PLAIN_OPERATIONS
@@ -64,7 +65,25 @@ class Process:
 
 
 class DispatchApp(FastAPI):
-    """The application with a document that holds its plain routes and our form of error."""
+    """
+    The application with a document that holds its plain routes and our form of error.
+
+    What runners and forges call the whole day goes past FastAPI, which would be a sixth of a hand-over, and through the
+    rest of what every request passes.
+    """
+
+    def __init__(self, direct: Mapping[str, ASGIApp], **options: Any) -> None:  # noqa: ANN401 - FastAPI's
+        super().__init__(**options)
+        self._direct = direct
+        """By path, for POST."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            serve = self._direct.get(scope["path"])
+            if serve is not None:
+                await serve(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -78,7 +97,9 @@ def build_app(
     """Join everything. ``routes`` are plain ones; those that ``described`` knows get into the document too."""
     joined = [route for router in (_process_router(process), *routers) for route in router.routes]
     taking = [route for route in joined if isinstance(route, APIRoute) and _takes_body(route)]
+    plain = list(routes)
     app = DispatchApp(
+        {path: _passed(serve, process) for path, serve in _direct(plain)},
         title=_TITLE,
         version="v1",
         description=_SAYS,
@@ -98,8 +119,20 @@ def build_app(
     for route in joined:
         if isinstance(route, APIRoute):
             route.operation_id = route.operation_id or route.name
-    app.router.routes.extend(sorted([*joined, *routes], key=_swallows))
+    app.router.routes.extend(sorted([*joined, *plain], key=_swallows))
     return app
+
+
+def _direct(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, ASGIApp]]:
+    """Return the plain routes that are one path and POST."""
+    for route in routes:
+        if isinstance(route, Route) and route.methods == {"POST"} and "{" not in route.path:
+            yield route.path, route.app
+
+
+def _passed(serve: ASGIApp, process: Process) -> ASGIApp:
+    bounded = BoundedBodies(serve, process.bounds)
+    return AccessLog(LastResort(bounded), process.clock)
 
 
 def _takes_body(route: APIRoute) -> bool:

@@ -135,7 +135,11 @@ async def _on_error(_: Request, raised: Exception) -> JSONResponse:
 
 
 class LastResort:
-    """Middleware: a fault of ours ends in an answer without details and in one log line with them."""
+    """
+    Middleware: a fault of ours ends in an answer without details and in one log line with them.
+
+    What a plain route raises in our form is answered here too, where FastAPI does not stand in between.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -153,11 +157,19 @@ class LastResort:
 
         try:
             await self._app(scope, receive, sent)
-        except Exception:
-            log.exception("request broke", method=scope["method"], path=scope["path"])
+        except Exception as error:
+            if begun or not isinstance(error, (HTTPException, RemudaError)):
+                log.exception("request broke", method=scope["method"], path=scope["path"])
             if begun:
                 raise  # half an answer is on its way: only a closed connection says that it is no whole one
-            await _broken()(scope, receive, send)
+            answer = await _answer_to(Request(scope), error)
+            await answer(scope, receive, send)
+
+
+async def _answer_to(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, HTTPException):
+        return await _on_http(request, error)
+    return await _on_error(request, error) if isinstance(error, RemudaError) else _broken()
 
 
 def _broken() -> JSONResponse:
