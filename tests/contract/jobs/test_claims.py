@@ -480,3 +480,21 @@ async def test_an_overtaken_attempt_gives_nothing_back_after_its_pod_stopped(sto
     other = because(undelivered=True, runner_name="r-other")
     assert await store.jobs.release(running.job.claim, other) == Stale(Fence.DELIVERED)
     assert await store.state(1) is JobState.RUNNING
+
+
+async def test_a_handle_of_one_tenant_passes_for_none_of_another_with_the_same_token(
+    store: Store,
+) -> None:
+    await store.limit()
+    await store.limit("other")
+    await store.queue(a_job(1))
+    first = await store.take("a")
+    await store.jobs.release(first.claim, because(undelivered=True))
+    await store.end(1)
+    await store.queue(a_job(2, tenant="other"))
+    second = await store.take("a")
+    # The clock stands still, and each tenant has tokens of its own.
+    assert second.claim.claimed_at == first.claim.claimed_at
+    assert await store.jobs.mark_running(first.claim, "r-a") == Stale(Fence.GONE)
+    assert await store.jobs.release(first.claim, because(undelivered=True)) == Stale(Fence.GONE)
+    assert isinstance(await store.jobs.mark_running(second.claim, "r-a"), Running)

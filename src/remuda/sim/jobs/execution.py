@@ -46,17 +46,30 @@ def _move(
     other = tables.claim_on_job(execution.job_id)
     moved = _rekey(tables, ours, execution.job_id, executed)
     tables.claims[ours.claim.pod] = replace(moved, executed_at=execution.started_at)
-    requeued = ""
     if other is not None:
         other = _rekey(tables, other, ours.claim.job_id, first)
+    requeued = ""
     if first is not None and not first.state.over:
-        if other is None:
-            requeued = first.spec.id if tables.requeue(first, ours.claim) else ""
-        else:
-            _give(tables, first, other)
+        requeued = _find_place_for(tables, first, other, ours, execution)
     if executed is not None and not executed.state.over:
         tables.run(executed, moved.claim, execution.runner_name, execution.started_at)
     return Attributed(Attribution.MOVED, ours, requeued)
+
+
+def _find_place_for(
+    tables: Tables, job: Job, other: LiveClaim | None, lost: LiveClaim, execution: Execution
+) -> str:
+    """Give a job whose runner runs another that one's Pod if there is one, else its old place."""
+    what, pod = "requeued", lost.claim.pod
+    if other is not None:
+        what, pod = "moved", other.claim.pod
+        _give(tables, job, other)
+    elif not tables.requeue(job, lost.claim):
+        return ""
+    spec, why = job.spec, f"its runner executes {execution.job_id}"
+    about = {"job_id": spec.id, "pod": pod, "tenant": spec.tenant, "pool": spec.pool}
+    tables.audit(execution.by, what, why, **about)
+    return spec.id if other is None else ""
 
 
 def _rekey(tables: Tables, live: LiveClaim, job_id: str, job: Job | None) -> LiveClaim:

@@ -141,11 +141,13 @@ BEGIN
         outcome := 'conflict';
         RETURN;
     END IF;
-    IF live.pod IS NULL OR live.pod_uid <> p_pod_uid OR live.claimed_at <> p_token THEN
+    SELECT * INTO job FROM jobs j WHERE j.id = p_job_id;
+    -- Tokens grow for one tenant and OS: two claims of a Pod for two tenants may have the same.
+    IF live.pod IS NULL OR live.pod_uid <> p_pod_uid OR live.claimed_at <> p_token
+        OR (job.tenant, job.os) <> (live.tenant, live.os) THEN
         -- The claim ended with its Pod, while its job may still count as running.
         live := NULL;
         job_id := p_job_id;
-        SELECT * INTO job FROM jobs j WHERE j.id = p_job_id;
         outcome := CASE
             WHEN job.pod IS NULL OR job.pod <> p_pod OR job.pod_uid <> p_pod_uid OR job.claimed_at <> p_token THEN 'gone'
             WHEN p_runner <> coalesce(job.runner_name, '') THEN 'delivered'
@@ -163,7 +165,6 @@ BEGIN
             ELSE 'released'
         END;
         IF outcome = 'released' THEN
-            SELECT * INTO job FROM jobs j WHERE j.id = live.job_id;
             DELETE FROM claims WHERE pod = p_pod;
             requeued := requeue_job(live.job_id, p_token, p_hold_until);
         END IF;
@@ -182,7 +183,8 @@ COMMENT ON FUNCTION release_claim(
 ) IS 'Ends a claim; its job goes back to its old place unless it is over.';
 
 CREATE FUNCTION attribute_job(
-    p_tenant text, p_job_id text, p_runner text, p_started_at timestamptz, OUT result text, OUT live claims, OUT requeued text
+    p_tenant text, p_job_id text, p_runner text, p_started_at timestamptz, p_by text, p_now timestamptz,
+    OUT result text, OUT live claims, OUT requeued text
 ) LANGUAGE plpgsql AS $$
 DECLARE
     seen text;
@@ -231,12 +233,17 @@ BEGIN
     ELSIF first.id IS NOT NULL THEN
         PERFORM run_job(first.id, other, other.runner_name, other.delivered_at);
     END IF;
+    IF first.id IS NOT NULL AND (requeued <> '' OR other.pod IS NOT NULL) THEN
+        INSERT INTO decisions (at, who, what, why, job_id, pod, tenant, pool) VALUES (p_now, p_by,
+            CASE requeued WHEN '' THEN 'moved' ELSE 'requeued' END, 'its runner executes ' || p_job_id, first.id,
+            CASE requeued WHEN '' THEN other.pod ELSE live.pod END, first.tenant, first.pool);
+    END IF;
     IF executed.state NOT IN ('completed', 'cancelled') THEN
         PERFORM run_job(p_job_id, live, p_runner, p_started_at);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION attribute_job(text, text, text, timestamptz) IS
+COMMENT ON FUNCTION attribute_job(text, text, text, timestamptz, text, timestamptz) IS
     'Gives a runner''s claim the job that it executes, and returns the claim as it was. The job''s advisory lock is held.';
 
 CREATE FUNCTION attribute_session(
@@ -264,7 +271,7 @@ BEGIN
     IF EXISTS (SELECT FROM completions WHERE job_id = p_job_id) THEN
         RETURN 'over';
     END IF;
-    done := attribute_job(p_tenant, p_job_id, p_runner, p_started_at);
+    done := attribute_job(p_tenant, p_job_id, p_runner, p_started_at, p_by, p_now);
     IF done.result NOT IN ('conflict', 'contradicted') THEN
         PERFORM attribute_session(p_tenant, p_job_id, p_runner, NULL, NULL);
     END IF;
@@ -293,7 +300,7 @@ BEGIN
     outcome := 'unknown_runner';
     PERFORM pg_advisory_xact_lock(1, hashtext(p_job_id));
     IF p_runner <> '' THEN
-        done := attribute_job(p_tenant, p_job_id, p_runner, coalesce(p_started_at, p_ended_at));
+        done := attribute_job(p_tenant, p_job_id, p_runner, coalesce(p_started_at, p_ended_at), p_by, p_now);
         outcome := done.result;
         requeued := done.requeued;
     END IF;
@@ -317,8 +324,8 @@ BEGIN
     DELETE FROM claims WHERE pod = freed.pod;
     IF news OR freed.pod IS NOT NULL THEN
         INSERT INTO decisions (at, who, what, why, job_id, pod, tenant, pool) VALUES (p_now, p_by, 'completed',
-            coalesce(nullif(p_why, ''), 'it ended: ' || p_conclusion), p_job_id, coalesce(job.pod, ''), p_tenant,
-            coalesce(job.pool, ''));
+            coalesce(nullif(p_why, ''), 'it ended: ' || p_conclusion), p_job_id, coalesce(freed.pod, job.pod, ''),
+            p_tenant, coalesce(job.pool, ''));
     END IF;
 END
 $$;
