@@ -106,6 +106,11 @@ class Claim:
     """The fencing token: it grows with every claim of a tenant, and keeps its microseconds everywhere."""
 
 
+def unnamed_job(pod_uid: str) -> str:
+    """Return what stands in a claim for the job of a Pod that works on one which nobody has named."""
+    return f"unnamed/{pod_uid}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job and how far it is."""

@@ -308,6 +308,15 @@ class JobStore(Protocol):
         """End a claim. Its job goes back to its old place unless it is over."""
         ...
 
+    async def disown(self, claim: Claim, *, by: str, why: str) -> Released | Stale:
+        """
+        Take a handed-over job from a Pod that works on another one, which nobody has named.
+
+        The job goes back to its old place. The claim stays, with its room, for a job that is not known: until the forge
+        names it, or the Pod stops.
+        """
+        ...
+
     async def attribute(self, execution: Execution) -> Attribution:
         """Bind a job to the runner that executes it. Enqueue a job that is unknown first, if it is for our pools."""
         ...

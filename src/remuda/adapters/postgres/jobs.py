@@ -26,6 +26,7 @@ from remuda.adapters.postgres.job_steps import JobSteps, moved_under_us
 from remuda.adapters.postgres.queries import query
 from remuda.adapters.postgres.together import Together
 from remuda.dispatch.decide.fairness import AGEING
+from remuda.model.job import unnamed_job
 from remuda.ports.database import DatabaseConflict, DatabaseError
 from remuda.ports.jobs import (
     ANYTHING,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from remuda.adapters.postgres.pool import Database, Pooled
-    from remuda.model.job import Claim, JobSpec, LiveClaim, Os, Session, Size
+    from remuda.model.job import Claim, Job, JobSpec, LiveClaim, Os, Session, Size
     from remuda.ports.clock import Clock
     from remuda.ports.jobs import JobEnd, PodEnd, WarmRunner, Without
     from remuda.ports.registrations import Registration
@@ -211,6 +212,24 @@ class PostgresJobs:
             return Stale(Fence(row["outcome"]))
         return Released(row["job_id"], row["requeued"])
 
+    async def disown(self, claim: Claim, *, by: str, why: str) -> Released | Stale:
+        async def take(c: Pooled, steps: JobSteps) -> Released | Stale:
+            held = await steps.hold(claim.pod, claim.job_id)
+            live, job = held.claim, held.job(claim.job_id)
+            if live is None or live.delivered_at is None or not _of_handle(live, claim, job):
+                return Stale(Fence.GONE)
+            if live.claim.job_id != claim.job_id:
+                return Stale(Fence.MOVED)
+            if live.executed_at is not None:
+                return Stale(Fence.EXECUTING)
+            unnamed = unnamed_job(claim.pod_uid)
+            await c.execute(query("disown_claim"), claim.pod, claim.claimed_at, unnamed)
+            back = job is not None and await steps.requeue(job, claim)
+            await steps.audit(by, "disowned", why, **_of_claim(live))
+            return Released(claim.job_id, back)
+
+        return await self._repeated(take)
+
     async def attribute(self, execution: Execution) -> Attribution:
         row = await self._one(
             query("execute_job"),
@@ -349,6 +368,13 @@ def _columns(claims: Iterable[Claim]) -> tuple[list[str], list[datetime]]:
 
 def _said(os: Os, limit: Size) -> str:
     return f"{limit.vcpus} vCPU and {limit.memory_mib} MiB on {os.value}"
+
+
+def _of_handle(live: LiveClaim, claim: Claim, job: Job | None) -> bool:
+    """Say whether a claim is the handle's. Tokens grow for one tenant and OS: of two tenants they may be alike."""
+    held = live.claim
+    same = (held.pod_uid, held.claimed_at) == (claim.pod_uid, claim.claimed_at)
+    return same and (job is None or (job.spec.tenant, job.spec.os) == (live.tenant, live.os))
 
 
 def _of_claim(live: LiveClaim) -> dict[str, str]:

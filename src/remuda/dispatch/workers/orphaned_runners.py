@@ -25,6 +25,7 @@ from remuda.kube.runner_view import runner_of
 from remuda.model.job import JobState
 from remuda.model.runner import Phase
 from remuda.ports.forge import Removal
+from remuda.ports.jobs import Released
 from remuda.ports.registrations import Registration
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class OrphanedRunners:
         Have the forge take the runner away before its job is given to another: its Pod lives, and may yet take a job.
 
         One that executes a job is not taken away. Which one that is was lost on its way, or the forge's list lags: so
-        others are asked about, and the claim moves. If that does not help, the job that waits goes back all the same.
+        others are asked about, and the claim moves. If that does not help, the job that waits goes back, but the claim
+        stays: the VM works, so its tenant's room is not free.
         """
         job, parts = doubt.job, self._parts
         removal = await parts.forges[job.spec.kind].remove(_registration(job))
@@ -118,9 +120,20 @@ class OrphanedRunners:
             await parts.registrations.settle((job.runner_name,))
         if removal is not Removal.REMOVED:
             await self._ask_siblings(doubt)
-        again = doubt.key in self._busy
+        if removal is not Removal.BUSY:
+            return True
+        if doubt.key in self._busy:
+            await self._disown(doubt)
         self._busy.add(doubt.key)
-        return removal is not Removal.BUSY or again
+        return False
+
+    async def _disown(self, doubt: Doubt) -> None:
+        job, parts = doubt.job, self._parts
+        assert job.claim is not None, "it runs on a Pod"
+        why = "its runner is busy, and the forge says that it still waits"
+        taken = await parts.store.disown(job.claim, by=NAME, why=why)
+        if isinstance(taken, Released):
+            parts.metrics.recovered("orphan_requeued")
 
     async def _ask_siblings(self, doubt: Doubt) -> None:
         """

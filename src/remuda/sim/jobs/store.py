@@ -16,6 +16,7 @@ from remuda.model.job import (
     Session,
     Standing,
     state_after,
+    unnamed_job,
 )
 from remuda.ports.jobs import (
     ANYTHING,
@@ -259,6 +260,20 @@ class MemoryJobs:
         session = self._tables.sessions.get(claim.pod_uid)
         if session and not session.executed_job_id and session.ended_at is None:
             del self._tables.sessions[claim.pod_uid]
+
+    async def disown(self, claim: Claim, *, by: str, why: str) -> Released | Stale:
+        tables, live = self._tables, self._live(claim)
+        if live is None or live.delivered_at is None:
+            return Stale(Fence.GONE)
+        if live.claim.job_id != claim.job_id:
+            return Stale(Fence.MOVED)
+        if live.executed_at is not None:
+            return Stale(Fence.EXECUTING)
+        unnamed = replace(live.claim, job_id=unnamed_job(claim.pod_uid))
+        tables.claims[claim.pod] = replace(live, claim=unnamed)
+        back = tables.requeue(tables.jobs.get(claim.job_id), claim)
+        tables.audit(by, "disowned", why, **_of_claim(live))
+        return Released(claim.job_id, back)
 
     async def attribute(self, execution: Execution) -> Attribution:
         if execution.job_id in self._tables.completions:

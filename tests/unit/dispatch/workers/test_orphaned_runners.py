@@ -12,7 +12,7 @@ from remuda.dispatch.workers.orphaned_runners import OrphanedRunners
 from remuda.model.job import JobState
 from remuda.ports.database import DatabaseTimeout
 from remuda.ports.forge import ForgeThrottled, Removal
-from remuda.ports.jobs import PodEnd, Running
+from remuda.ports.jobs import Attribution, Execution, PodEnd, Running
 from tests.unit.dispatch.yard import GONE, QUEUED, SPACE, down, ended, runs_on, story
 from tests.unit.pools.ranch import Hurt
 
@@ -255,6 +255,26 @@ async def test_a_runner_that_is_busy_with_who_knows_what_gives_its_job_back_with
     await yard.turns(worker, 58)
 
     assert yard.state(1) is JobState.QUEUED
+    assert yard.tables.claims["p"].runner_name == "r-p", (
+        "its VM works, so its room is not free (S3)"
+    )
+
+
+@story()
+async def test_what_a_runner_was_busy_with_is_known_once_the_forge_names_it(yard: Yard) -> None:
+    worker = await handed_over(yard)
+    yard.forge.removals["r-p"] = Removal.BUSY
+    await yard.turns(worker, 58)
+
+    await yard.queue(2)
+    execution = Execution(
+        tenant="acme", job_id="forge/2", runner_name="r-p", started_at=yard.clock.now(), by="test"
+    )
+    assert await yard.parts.store.attribute(execution) is Attribution.MOVED
+
+    assert yard.state(2) is JobState.RUNNING
+    assert yard.state(1) is JobState.QUEUED
+    assert yard.tables.claims["p"].claim.job_id == "forge/2"
 
 
 @story()

@@ -29,6 +29,9 @@ SELECT job_id FROM claims WHERE pod = $1;
 -- name: lock_claim_of_pod
 SELECT * FROM claims WHERE pod = $1 FOR UPDATE;
 
+-- name: disown_claim
+UPDATE claims SET job_id = $3 WHERE pod = $1 AND claimed_at = $2;
+
 -- name: delete_claim
 DELETE FROM claims WHERE pod = $1 AND claimed_at = $2;
 
