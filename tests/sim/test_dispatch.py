@@ -192,6 +192,13 @@ def test_every_invariant_holds_through_a_storm(seed: int) -> None:
     assert sum(report.disturbances.values()) > 5
 
 
+def test_a_runner_busy_with_a_job_that_nobody_told_of_uses_its_tenants_room() -> None:
+    """Its claim was given up: a tenant at its limit was given one more (S3)."""
+    report, _ = traced(DISPATCH_STORM, 10)
+
+    assert report.violations == ()
+
+
 @pytest.mark.parametrize(
     ("guard", "invariant", "seed"),
     [

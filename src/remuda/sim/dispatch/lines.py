@@ -83,6 +83,7 @@ class Served:
             raise unreached("the connection was refused")
         await asyncio.wait({task})
         if task.cancelled() or self.is_dead:
+            work.close()  # it may have ended before it took the first step
             raise unreached("the connection was reset")
         answer = task.result()
         if isinstance(answer, RemudaError):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remuda.model.job import Os, Size
+from remuda.sim.forge.things import PostRates
 from remuda.sim.scenario import Options, Scenario
 from remuda.sim.scenarios.dispatch.acts import (
     V1,
@@ -32,6 +33,7 @@ LIMITS = {Os.DARWIN: Size(AT_ONCE * VCPUS, 800 * 1024)}
 JOB_S = 40.0
 HANDED_S = 10.0
 """From queued to in a VM, with runners to spare: a message, and V1."""
+LAG_S = 150.0
 TURNS = 3
 """How many jobs of the greedy one may go before a job of another that is its owner's first."""
 
@@ -41,6 +43,7 @@ async def play(world: World, options: Options) -> None:
     stage = await a_warm_fleet(world, options, hosts=3, vms=5, replicas=10, settings=settings)
     await _to_spare(world, stage)
     await _too_few(world, stage)
+    await _untold(world, stage)
     await ends_well(world, stage)
 
 
@@ -78,13 +81,26 @@ async def _too_few(world: World, stage: DispatchStage) -> None:
             violated(world, FAIR, what)
 
 
+async def _untold(world: World, stage: DispatchStage) -> None:
+    """Let jobs begin unheard of, while the forge's list lags: runners that it calls busy use their room as well."""
+    await asyncio.sleep(120.0)
+    stage.forge.post.rates, stage.forge.faults.lag_s = PostRates(dropped=1.0), LAG_S
+    jobs = [stage.job(2 * LAG_S) for _ in range(AT_ONCE)]
+    await demand_handed(world, stage, jobs, V2, within_s=60.0)
+    for _ in range(AT_ONCE):
+        stage.job(JOB_S)
+    await asyncio.sleep(2 * LAG_S)
+    stage.forge.post.rates, stage.forge.faults.lag_s = PostRates(), 0.0
+
+
 SMALL_LIMITS = Scenario(
     name="small-limits",
     summary="Tenants never use more than their limit, at the limit cost others nothing, and share what is scarce",
     description=(
         "Each of three tenants may run three jobs at once. One queues twelve; the others' jobs are handed over as if "
         "it were not there, and no more than three of it run. Then the three share a pool of two runners: the first "
-        "queues twelve again, the others two each a little later, and theirs must not wait until the twelve are done."
+        "queues twelve again, the others two each a little later, and theirs must not wait until the twelve are done. "
+        "At last the forge keeps silent and its list lags: who works uses room, whether we were told of it or not."
     ),
     invariants=(
         "S1 single use",
