@@ -178,11 +178,11 @@ class Hub:
         """There was a job. Its poll stands in no line until it comes ``back``."""
         line = self._line(waiter.pool)
         line.out -= 1
-        # Where one was sent to look, the others are called now; where more is than was counted, the next one.
+        # Where one was sent to look, the others are called now; where more is than was counted, one for each.
         more = line.counted - 1 - line.out if line.doubtful else 0
         line.doubtful = False
         if line.counted >= COUNTED_MAX:
-            more = max(more, 1)
+            more = max(more, line.spare + 1)
         else:
             line.counted = max(0, line.counted - 1)
         line.spare = min(SPARE_MAX, max(line.spare, more))

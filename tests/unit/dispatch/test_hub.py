@@ -231,6 +231,19 @@ def test_where_more_is_than_was_counted_each_success_calls_the_next() -> None:
         hub.leave(waiter)
 
 
+def test_where_more_is_than_was_counted_a_group_that_succeeds_calls_as_many() -> None:
+    hub = a_still_hub(Counts({POOL: COUNTED_MAX}))
+    look(hub)
+    for _ in range(20):
+        group = join(hub, 32)
+        assert all(turns(group))
+        for waiter in group:
+            hub.begin(waiter)
+        for waiter in group:
+            hub.won(waiter)
+            hub.leave(waiter)
+
+
 def test_an_empty_pool_has_no_turns_after_a_beat() -> None:
     hub = a_still_hub()
     hub.told(POOL)
