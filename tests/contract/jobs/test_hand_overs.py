@@ -185,8 +185,9 @@ async def test_a_name_that_cannot_be_kept_fails_alone(real: Store) -> None:
     assert set(await noted(real)) == {"r-a", "r-c"}
 
 
-async def _blocked(connection: Pooled) -> bool:
-    return bool(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+async def _blocked(connection: Pooled, count: int = 1) -> bool:
+    waiting = await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return bool(waiting >= count)
 
 
 async def test_who_leaves_while_its_job_is_marked_cannot_overtake_that(
@@ -228,11 +229,12 @@ async def test_a_claim_that_gets_another_job_meanwhile_is_delivered_with_that(
     claims = [(await real.take(pod)).claim for pod in "ab"]
     await real.jobs.mark_running(claims[0], "r-a")
     async with asyncio.TaskGroup() as group, database.transaction() as blocker:
-        await blocker.execute("SELECT FROM jobs WHERE id IN ('forge/0', 'forge/1') FOR UPDATE")
+        # The move has both jobs and waits for a claim; the hand-over has seen its old job and waits for that.
+        await blocker.execute("SELECT FROM claims WHERE pod = 'a' FOR UPDATE")
         moved = group.create_task(real.executes(1, "r-a"))
         await eventually(lambda: _blocked(blocker))
         handed = group.create_task(real.jobs.mark_running(claims[1], "r-b"))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: _blocked(blocker, 2))
     assert moved.result() is Attribution.MOVED
     answer = handed.result()
     assert isinstance(answer, Running)
