@@ -19,7 +19,9 @@ N ?= 500
 demo: .venv/ready ## Run the main job on the embedded default and say what happened
 	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED)
 
-test: check contract sim e2e ## Run every test (what CI runs)
+test: check ## Run every test (what CI runs)
+	@$(ASSETS) # before two of them ask for it at once
+	@$(MAKE) -j2 $(TOGETHER) contract sim e2e # most of them wait for servers: two at a time take half as long
 	@tools/control-plane/assets.sh --describe
 	@echo "make test: all passed: check (lint, types, unit, tidy, generated files), contract, sim, e2e"
 
@@ -71,6 +73,9 @@ generate: .venv/ready ## Write CRDs, reference pages and other generated files a
 
 control-plane: ## Build the pinned real control plane for tests (ten minutes once) and say where it is
 	@echo "export KUBEBUILDER_ASSETS=$$(tools/control-plane/build.sh)"
+
+# What runs at once is printed one after the other, where make can do that (macOS has an old one).
+TOGETHER = $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 # KUBEBUILDER_ASSETS as the caller set it, else what is built here. Under CI=true a failed build fails the target.
 ASSETS = KUBEBUILDER_ASSETS="$$(tools/control-plane/assets.sh)"; export KUBEBUILDER_ASSETS
