@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import aiohttp
 
 from tests.support.dispatched import Stage, dispatched
 from tests.support.eventually import eventually
-from tests.support.github_server import APP_ID, SECRET, GithubServer, app_key
+from tests.support.github_server import APP_ID, SECRET, Fault, GithubServer, app_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from tests.support.standalone import StandaloneProcess
 
 SWEPT_S = 60.0
-CANARY = "jit-config-canary-90210"
+CANARY = base64.b64encode(b"jit-config-canary-90210 " * 60).decode()
+"""As long as GitHub's own, and as plain to see."""
 
 
 @asynccontextmanager
@@ -56,6 +58,10 @@ async def test_a_job_of_github_goes_all_the_way_and_its_secrets_turn_up_nowhere(
         await stage.fleet.until(lambda: bool(github.tokens))
         forgotten = list(github.tokens)
         github.tokens.clear()
+        said = json.dumps(
+            {"message": f"no: {CANARY} {SECRET}"}
+        ).encode()  # and then quotes all it knows
+        github.faults.append(Fault("mint", status=500, body=said))
         job = github.job(github.run(repository), ["self-hosted", "macos"])
         await _tell(stage, github, job, "queued")
 
@@ -67,6 +73,7 @@ async def test_a_job_of_github_goes_all_the_way_and_its_secrets_turn_up_nowhere(
         assert (over["conclusion"], over["tenant"]) == ("success", "acme")
         assert json.loads(hand.document)["encoded_jit_config"] == CANARY, "it reached the runner"
         assert any(seen.status == 401 for seen in github.seen)
+        assert any(seen.by_fault for seen in github.asked("mint"))
         await stage.calm()
         assert hand.runner_name not in await _registrations(stage)
         assert await _leaks(stage, [*forgotten, *github.tokens]) == []

@@ -61,7 +61,8 @@ async def test_an_answer_that_quotes_our_credentials_shows_them_to_nobody(
             await forge.mint(a_job(settings.host), a_runner("warm-up"))
         token = next(iter(github.tokens), "none-yet")
         jit = github.jit_config
-        said = {"message": f"you sent {token}", "token": token, "encoded_jit_config": jit}
+        words = f"you sent {token}, and we both know {SECRET}"
+        said = {"message": words, "token": token, "encoded_jit_config": jit}
         github.faults.append(Fault(operation, status=status, body=msgspec.json.encode(said)))
         shown = [repr(forge), repr(settings), repr(GithubWebhooks(settings))]
         try:

@@ -109,7 +109,7 @@ class GithubClient:
         reply = await self._send(what, ask, credential, APP)
         if reply.status == faults.UNAUTHORIZED:
             self._key.forget()
-            words = faults.said(reply.body, (credential.token,))
+            words = faults.said(reply.body, self._secrets(credential))
             raise ForgeRefused(
                 what,
                 why="GitHub does not accept the App's own key" + (f" ({words})" if words else ""),
@@ -118,7 +118,11 @@ class GithubClient:
             )
         if reply.status in faults.OK or reply.status in allowed:
             return reply
-        raise faults.fault(what, reply, (credential.token,), scope)
+        raise faults.fault(what, reply, self._secrets(credential), scope)
+
+    def _secrets(self, credential: Credential) -> tuple[str, ...]:
+        """Return what must not be quoted, whoever writes it: what we showed, and what GitHub knows of us besides."""
+        return (credential.token, *self.settings.webhook_secrets)
 
     async def as_installation(
         self,
@@ -144,7 +148,7 @@ class GithubClient:
         scope, fix = (unless or {}).get(reply.status, (scope, ""))
         if reply.status in faults.OK or reply.status in allowed:
             return reply
-        raise faults.fault(what, reply, (credential.token,), scope, fix)
+        raise faults.fault(what, reply, self._secrets(credential), scope, fix)
 
     async def page(
         self, what: str, ask: Ask, number: int, kind: type[T], of: Callable[[T], R]
