@@ -36,7 +36,7 @@ class Life(RuleBasedStateMachine):
         self.held = self.ended = self.deleting = False
         self.record: State | None = None
         self.vm: Vm | None = None
-        self.job_in = self.api_down = self.blind = False
+        self.job_in = self.api_down = self.blind = self.vm_is_late = False
         self.boots = self.jobs = 0
         self.faults: list[str] = []
 
@@ -139,7 +139,7 @@ class Life(RuleBasedStateMachine):
     def release(self) -> None:
         # What was seen to be clean and cannot be looked at now is let go: a host whose driver is broken must not hold
         # Pods for ever (V4). Its record outlives the Pod, so a clone that comes late is reaped: see the end of it all.
-        let_go_unseen = self.record is State.CLEARED and self.blind
+        let_go_unseen = self.record is State.CLEARED and self.blind and self.vm_is_late
         if self.vm is not None and self.vm.ours and not let_go_unseen:
             self.faults.append("a Pod was let go before its VM")
         self.there = False
@@ -190,6 +190,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def a_clone_that_hung_comes_late(self) -> None:
         self.vm = Vm(ours=True)
+        self.vm_is_late = True
 
     @rule()
     def the_pod_is_deleted(self) -> None:
