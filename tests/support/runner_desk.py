@@ -12,7 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from remuda.adapters.poll_client import (
+from remuda.adapters.poll_client import PollClient, PollSettings
+from remuda.kube.names import AUDIENCE, POOL
+from remuda.ports.desk import (
     AskLater,
     GoHome,
     HandedBefore,
@@ -21,10 +23,7 @@ from remuda.adapters.poll_client import (
     JobReport,
     NoJobYet,
     NotYou,
-    PollClient,
-    PollSettings,
 )
-from remuda.kube.names import AUDIENCE, POOL
 from remuda.ports.dispatch import DispatchError
 from remuda.ports.kube import BoundPod
 from remuda.sim.fleet.desk import Deliver, Exit, Job

@@ -2,23 +2,20 @@
 Dispatch as a runner's own side asks it: an agent for its VM, the poller for its Pod.
 
 It asks for a job and says how the job goes. A job config is a secret: no error, no log line and no ``repr`` shows it.
-Nothing is tried again here; how long to wait after which answer is said by ``Pace``.
+Nothing is tried again here; how long to wait after which answer is said by ``control.pace``.
 """
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from remuda.adapters.dispatch_wire import (
     LOOK,
-    REASON_MAX_CHARS,
     Answer,
     Call,
     DispatchWire,
@@ -26,12 +23,19 @@ from remuda.adapters.dispatch_wire import (
     part,
     refusal,
 )
-from remuda.control.backoff import Backoff, spread
+from remuda.ports.desk import (
+    AskLater,
+    GoHome,
+    HandedBefore,
+    HandedJob,
+    JobKind,
+    JobReport,
+    NoJobYet,
+    NotYou,
+    PollAnswer,
+    ReportReply,
+)
 from remuda.ports.dispatch import DispatchError
-
-if TYPE_CHECKING:
-    from remuda.ports.clock import Clock
-    from remuda.ports.ids import Ids
 
 _JOB_MAX_BYTES = 4 * 1024 * 1024
 """More than the largest script has, with each of its characters escaped."""
@@ -51,98 +55,6 @@ class PollSettings(WireSettings):
     """How much longer an answer may take: a hand-over that begins at the last moment has its own time."""
 
     report_timeout_s: float = 10.0
-
-
-class JobKind(StrEnum):
-    """What a job needs to run."""
-
-    GITHUB = "github"
-    LOCAL = "local"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandedJob:
-    """200: the job is ours, and nobody else's."""
-
-    job_id: str
-    kind: JobKind
-    runner_name: str
-    document: bytes = field(repr=False)
-    """What goes into the mailbox as ``job.json``. A secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoJobYet:
-    """204: ask again."""
-
-
-@dataclass(frozen=True, slots=True)
-class GoHome:
-    """410: end, and be replaced."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class HandedBefore:
-    """409: this Pod was given its one job, and that counts as running."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotYou:
-    """401 or 403: dispatch does not take us for a runner."""
-
-    status: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskLater:
-    """429 or 503."""
-
-    retry_after_s: float | None
-    why: str
-
-
-PollAnswer = HandedJob | NoJobYet | GoHome | HandedBefore | NotYou | AskLater
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
-    """What to tell dispatch about a job."""
-
-    started_at: datetime | None = None
-    """Asks to begin a local job. It must not be put into the mailbox before the reply is there and says no ``stop``."""
-    log_offset: int = 0
-    log: bytes = field(default=b"", repr=False)
-    exit_code: int | None = None
-    exit_reason: str = ""
-    finished_at: datetime | None = None
-
-    def body(self) -> bytes:
-        said: dict[str, Any] = {}
-        if self.started_at is not None:
-            said["started_at"] = self.started_at
-        if self.log:
-            data = base64.b64encode(self.log).decode()
-            said["log"] = {"offset": self.log_offset, "data": data}
-        if self.exit_code is not None:
-            reason = self.exit_reason[:REASON_MAX_CHARS]
-            said["exit"] = {"code": self.exit_code, "reason": reason}
-            if self.finished_at is not None:
-                said["exit"]["finished_at"] = self.finished_at
-        return msgspec.json.encode(said)
-
-
-class ReportReply(msgspec.Struct, frozen=True):
-    """What dispatch answers to a report."""
-
-    stop: Annotated[str, Meta(max_length=2000)] = ""
-    """Why the job must stop, or must not begin."""
-    log_offset: Annotated[int, Meta(ge=0)] | None = None
-    """Output is missing: neither log nor exit was taken. Send them from here."""
 
 
 class _JobBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -223,34 +135,6 @@ class PollClient:
                 return AskLater(_seconds(answer.retry_after), answer.said)
             case _:
                 raise refusal(call, self._wire.base, answer)
-
-
-@dataclass(slots=True)
-class Pace:
-    """How long to wait before the next poll, so that neither a fault of dispatch nor one of ours becomes a storm."""
-
-    clock: Clock
-    ids: Ids
-    backoff: Backoff = field(default_factory=Backoff)
-    at_least_s: float = 1.0
-    """How far apart polls are that are answered at once: a poll is held open if there is nothing."""
-    _failures: int = 0
-
-    async def after_failure(self, retry_after_s: float | None = None) -> float:
-        """Wait: longer with each failure in a row, and at least as long as we were told to. Returns how long."""
-        self._failures += 1
-        wait_s = self.backoff.wait_s(self._failures, self.ids.fraction())
-        if retry_after_s is not None:
-            wait_s = max(wait_s, spread(retry_after_s, self.ids.fraction()))
-        await self.clock.sleep(wait_s)
-        return wait_s
-
-    async def after_nothing(self, asked_at: float) -> None:
-        """Wait for what is left of the least distance; nothing, after a poll that was held open."""
-        self._failures = 0
-        left_s = asked_at + self.at_least_s - self.clock.monotonic()
-        if left_s > 0:
-            await self.clock.sleep(spread(left_s, self.ids.fraction()))
 
 
 def _job(body: bytes) -> HandedJob:

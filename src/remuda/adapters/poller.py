@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from remuda.adapters.poll_client import (
+from remuda.control.pace import Pace
+from remuda.model.errors import RemudaError, Retry
+from remuda.model.mailbox import Holds
+from remuda.ports.desk import (
     AskLater,
     GoHome,
     HandedBefore,
@@ -23,10 +26,7 @@ from remuda.adapters.poll_client import (
     JobReport,
     NoJobYet,
     NotYou,
-    Pace,
 )
-from remuda.model.errors import RemudaError, Retry
-from remuda.model.mailbox import Holds
 from remuda.ports.dispatch import DispatchError
 
 if TYPE_CHECKING:

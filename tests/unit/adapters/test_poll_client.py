@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remuda.adapters.poll_client import (
+from remuda.adapters.poll_client import PollClient, PollSettings
+from remuda.control.pace import Pace
+from remuda.ports.desk import (
     AskLater,
     GoHome,
     HandedBefore,
@@ -18,9 +20,6 @@ from remuda.adapters.poll_client import (
     JobReport,
     NoJobYet,
     NotYou,
-    Pace,
-    PollClient,
-    PollSettings,
     ReportReply,
 )
 from remuda.ports.dispatch import DispatchError

@@ -1,0 +1,123 @@
+"""
+Dispatch as a runner's own side asks it, an agent for its VM or the poller for its Pod: one job, and how it goes.
+
+A job config is a secret: no error, no log line and no ``repr`` shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
+from enum import StrEnum
+from typing import Annotated, Any, Final, Protocol
+
+import msgspec
+from msgspec import Meta
+
+REASON_MAX_CHARS: Final = 300
+"""As much of a reason as is told."""
+
+
+class JobKind(StrEnum):
+    """What a job needs to run."""
+
+    GITHUB = "github"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedJob:
+    """200: the job is ours, and nobody else's."""
+
+    job_id: str
+    kind: JobKind
+    runner_name: str
+    document: bytes = field(repr=False)
+    """What goes into the mailbox as ``job.json``. A secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoJobYet:
+    """204: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoHome:
+    """410: end, and be replaced."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBefore:
+    """409: this Pod was given its one job, and that counts as running."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotYou:
+    """401 or 403: dispatch does not take us for a runner."""
+
+    status: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskLater:
+    """429 or 503."""
+
+    retry_after_s: float | None
+    why: str
+
+
+PollAnswer = HandedJob | NoJobYet | GoHome | HandedBefore | NotYou | AskLater
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What to tell dispatch about a job."""
+
+    started_at: datetime | None = None
+    """Asks to begin a local job. It must not be put into the mailbox before the reply is there and says no ``stop``."""
+    log_offset: int = 0
+    log: bytes = field(default=b"", repr=False)
+    exit_code: int | None = None
+    exit_reason: str = ""
+    finished_at: datetime | None = None
+
+    def body(self) -> bytes:
+        said: dict[str, Any] = {}
+        if self.started_at is not None:
+            said["started_at"] = self.started_at
+        if self.log:
+            data = base64.b64encode(self.log).decode()
+            said["log"] = {"offset": self.log_offset, "data": data}
+        if self.exit_code is not None:
+            reason = self.exit_reason[:REASON_MAX_CHARS]
+            said["exit"] = {"code": self.exit_code, "reason": reason}
+            if self.finished_at is not None:
+                said["exit"]["finished_at"] = self.finished_at
+        return msgspec.json.encode(said)
+
+
+class ReportReply(msgspec.Struct, frozen=True):
+    """What dispatch answers to a report."""
+
+    stop: Annotated[str, Meta(max_length=2000)] = ""
+    """Why the job must stop, or must not begin."""
+    log_offset: Annotated[int, Meta(ge=0)] | None = None
+    """Output is missing: neither log nor exit was taken. Send them from here."""
+
+
+class Desk(Protocol):
+    """Dispatch, for one runner. Nothing is tried again here. Every error is a DispatchError."""
+
+    async def poll(self) -> PollAnswer:
+        """Ask for a job; held open by dispatch for a while if there is none. To be cancelled at any time."""
+        ...
+
+    async def report(self, pod: str, report: JobReport) -> ReportReply | NotYou:
+        """Say how the job of a Pod goes."""
+        ...
