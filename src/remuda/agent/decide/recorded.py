@@ -81,6 +81,8 @@ class VmRecord:
     ready_at: datetime | None = None
     """When its guest said that it is ready, as first seen."""
     job_id: str = ""
+    job_kind: str = ""
+    """As in the job: ``github`` or ``local``. Dispatch hears the output and the end of a local one from us."""
     delivered_at: datetime | None = None
     job_deadline: datetime | None = None
     verdict: Verdict | None = None
