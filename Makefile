@@ -19,9 +19,9 @@ N ?= 500
 demo: .venv/ready ## Run the main job on the embedded default and say what happened
 	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED)
 
-test: check ## Run every test (what CI runs)
+test: .venv/ready ## Run every test (what CI runs)
 	@$(ASSETS) # before two of them ask for it at once
-	@$(MAKE) -j2 $(TOGETHER) contract sim e2e # most of them wait for servers: two at a time take half as long
+	@$(MAKE) -j2 $(TOGETHER) e2e others # end-to-end tests mostly wait: they and all others take as long as they alone
 	@tools/control-plane/assets.sh --describe
 	@echo "make test: all passed: check (lint, types, unit, tidy, generated files), contract, sim, e2e"
 
@@ -57,6 +57,11 @@ sim: .venv/ready ## The simulator: scenarios, golden traces, seeds
 e2e: .venv/ready ## As a user runs it: the real command line, kubectl, kill -9
 	@$(ASSETS); $(PYTEST) tests/e2e
 
+others: # all but e2e, one after the other: what fails soonest comes first
+	@$(MAKE) check
+	@$(MAKE) contract
+	@$(MAKE) sim
+
 sweep: .venv/ready ## Run N seeds of SCENARIO and print the first bad one
 	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED) --seeds $(N)
 
@@ -88,4 +93,4 @@ help: ## Print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 
-.PHONY: demo test check fmt lint types unit contract sim e2e sweep mutations bench generate control-plane help
+.PHONY: demo test check fmt lint types unit contract sim e2e others sweep mutations bench generate control-plane help
