@@ -32,6 +32,8 @@ PATHS: Final = ("warm", "cold")
 STUCK: Final = ("waiting", "pulling", "cloning", "booting", "unpublished", "terminating")
 """What a Pod may be stuck in."""
 ENDS: Final = ("succeeded", "failed")
+REMOVED: Final = ("vm", "image")
+WHOSE: Final = ("ours", "others")
 _BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 3600)
 
 
@@ -63,9 +65,14 @@ class AgentMetrics:
             "Age of what has been waiting longest in a step, by step; 0: nothing waits",
             "step",
         )
-        self.vms = self._gauge("vms", "VMs on this host by power, ours and others'", "whose")
+        self.vms = self._gauge("vms", "VMs that run on this host, ours and others'", "whose")
         self.disk_free = self._gauge(
             "host_disk_free_ratio", "How much of the host's disk is free, from 0 to 1"
+        )
+        self.fetches = self._gauge("image_fetches", "Images that are being fetched now")
+        self.pulled_bytes = self._counter(
+            "image_pulled_bytes",
+            "Bytes of images that have come; its rate is the progress of pulls",
         )
         self.status_writes_pending = self._gauge(
             "status_writes_pending", "Verdicts that the API server has not got yet"
@@ -80,9 +87,9 @@ class AgentMetrics:
             self.stuck.labels(step).set(0)
         for verdict in ENDS:
             self.ends.labels(verdict)
-        for kind in ("vm", "image"):
+        for kind in REMOVED:
             self.removed.labels(kind)
-        for whose in ("ours", "others"):
+        for whose in WHOSE:
             self.vms.labels(whose).set(0)
 
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:

@@ -32,6 +32,7 @@ class _Command:
 
 
 COMMANDS = {
+    "agent": _Command("remuda.cli.agent", "agent", "Run VMs for the Pods of this host.", "agent"),
     "control-plane": _Command(
         "remuda.cli.control_plane",
         "control_plane",
@@ -93,6 +94,7 @@ def remuda() -> None:
       remuda control-plane --data ./data         a Kubernetes API on one machine
       remuda controller --namespace ci           the operator of the RunnerPools of a namespace
       remuda server migrate                      bring dispatch's database up to date
+      remuda agent --help                        the VMs of one host
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
 
