@@ -19,14 +19,14 @@ from remuda.model.errors import BadInput
 from remuda.ports.dispatch import DispatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 REASON_MAX_CHARS = 300
 LOOK = "Look at the dispatch server's own log"
 _BODY_MAX_BYTES = 64 * 1024
 _CONNECTIONS_MAX = 64
-"""More than are reported and asked at once: a call that waits for a connection loses its deadline there."""
+"""More than an operator or a poller reports and asks at once."""
 _NO_TIMEOUTS = aiohttp.ClientTimeout(
     total=None, sock_connect=None, sock_read=None
 )  # ours cover all
@@ -44,6 +44,9 @@ class WireSettings:
 
     token: str = field(default="", repr=False)
     """The bearer token itself, where there is no file."""
+
+    connections_max: int = _CONNECTIONS_MAX
+    """How many calls may be under way at once. One that waits for a connection loses its deadline there."""
 
     def __post_init__(self) -> None:
         if fault := _url_fault(self.base_url):
@@ -67,6 +70,8 @@ class Call:
     body: bytes | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
     answer_max_bytes: int = _BODY_MAX_BYTES
+    bearer: Callable[[], str] | None = field(default=None, repr=False)
+    """Says whose token goes along, if it is not that of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class DispatchWire:
 
     async def exchange(self, call: Call) -> Answer:
         """Ask, and return whatever is answered. Raises DispatchError if nothing whole is."""
-        token = self._token(call.what)
+        token = self._token(call)
         try:
             async with asyncio.timeout(call.timeout_s):
                 return await self._send(call, token)
@@ -137,17 +142,19 @@ class DispatchWire:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS_MAX),
+                connector=aiohttp.TCPConnector(limit=self._settings.connections_max),
                 timeout=_NO_TIMEOUTS,
                 headers={"User-Agent": "remuda"},
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
-    def _token(self, what: str) -> str:
-        file = self._settings.token_file
+    def _token(self, call: Call) -> str:
+        what, file = call.what, self._settings.token_file
         fix = "Check the path, its permissions, and what writes it"
-        if file is None:
+        if call.bearer is not None:
+            token, where = call.bearer(), "who asks"
+        elif file is None:
             token, where = self._settings.token, "the setting"
         else:
             where = f"the file {file}"
@@ -156,7 +163,8 @@ class DispatchWire:
             except (OSError, UnicodeDecodeError) as error:
                 why = (isinstance(error, OSError) and error.strerror) or "it is not text"
                 raise DispatchError(what, why=f"the token in {where}: {why}", fix=fix) from None
-        if (file is not None and not token) or not (token.isascii() and token.isprintable()):
+        needed = file is not None or call.bearer is not None
+        if (needed and not token) or not (token.isascii() and token.isprintable()):
             raise DispatchError(what, why=f"{where} holds no token", fix=fix)
         return token
 

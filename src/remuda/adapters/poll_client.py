@@ -7,9 +7,10 @@ Nothing is tried again here; how long to wait after which answer is said by ``co
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import msgspec
 from msgspec import Meta
@@ -36,6 +37,9 @@ from remuda.ports.desk import (
     ReportReply,
 )
 from remuda.ports.dispatch import DispatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _JOB_MAX_BYTES = 4 * 1024 * 1024
 """More than the largest script has, with each of its characters escaped."""
@@ -76,11 +80,18 @@ class _JobBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PollClient:
-    """One dispatch server, for one runner or many: each call reads its token afresh."""
+    """One dispatch server, for one runner or many: each call reads its token afresh. Fills ``ports.desk.Desk``."""
 
     def __init__(self, settings: PollSettings) -> None:
         self._settings = settings
         self._wire = DispatchWire(settings)
+        self._bearer: Callable[[], str] | None = None
+
+    def acting_as(self, bearer: Callable[[], str]) -> Self:
+        """Return the same server as another runner asks it: over these connections, with a token of its own."""
+        other = copy(self)
+        other._bearer = bearer  # noqa: SLF001 - its own kind's
+        return other
 
     async def poll(self) -> PollAnswer:
         """Ask for a job. Raises DispatchError if nothing that makes sense is answered."""
@@ -92,6 +103,7 @@ class PollClient:
             timeout_s=settings.wait_s + settings.answer_s,
             headers={"Prefer": f"wait={settings.wait_s:g}"},
             answer_max_bytes=_JOB_MAX_BYTES,
+            bearer=self._bearer,
         )
         return self._read(call, await self._wire.exchange(call))
 
@@ -104,6 +116,7 @@ class PollClient:
             path=f"/api/v1/runners/{part(what, pod)}/telemetry",
             timeout_s=self._settings.report_timeout_s,
             body=report.body(),
+            bearer=self._bearer,
         )
         answer = await self._wire.exchange(call)
         match answer.status:
@@ -117,6 +130,7 @@ class PollClient:
                 raise refusal(call, self._wire.base, answer)
 
     async def close(self) -> None:
+        """Close the connections, also for those that share them."""
         await self._wire.close()
 
     def _read(self, call: Call, answer: Answer) -> PollAnswer:

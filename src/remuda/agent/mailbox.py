@@ -31,6 +31,7 @@ from remuda.control.untrusted import (
     is_file,
     overfull,
     read_file,
+    read_part,
     read_tail,
     remove_tree,
 )
@@ -161,6 +162,14 @@ class HostMailbox:
         lines = content.decode(errors="replace").split("\n")
         ended = 1 if lines[-1] == "" else 0
         return "\n".join(lines[-(LOG_TAIL_MAX_LINES + ended) :])
+
+    def log_part(self, offset: int, size_max: int) -> bytes | None:
+        """Return some of the runner's log, from a place in it; None: there is none that may be read."""
+        with self._usable("read"), open_folder(self._folder) as folder:
+            try:
+                return read_part(folder, LOG, offset, size_max)
+            except NotAFile:
+                return None
 
     @contextlib.contextmanager
     def _usable(self, done: str) -> Iterator[None]:

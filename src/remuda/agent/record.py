@@ -91,7 +91,7 @@ class RecordFolder:
         self._sync = sync
         with self._usable("opened"):
             for part in (folder, folder / _VMS, folder / _IMAGES):
-                _make_private(part)
+                make_private(part)
             with open_folder(folder) as opened:
                 sync(opened)  # a record must not vanish with the folder that it is in
             self._lock = _take_lock(folder)
@@ -230,7 +230,7 @@ def _read(content: bytes, kind: type[_Record]) -> _Record:
         raise _NoRecord(f"it is no record ({error})") from None
 
 
-def _make_private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """Make a folder for this user alone. One that others may write to is refused: nobody knows whose records it has."""
     folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     found = folder.lstat()

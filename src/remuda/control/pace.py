@@ -32,9 +32,13 @@ class Pace:
         await self.clock.sleep(wait_s)
         return wait_s
 
+    def worked(self) -> None:
+        """Count failures from anew."""
+        self._failures = 0
+
     async def after_nothing(self, asked_at: float) -> None:
         """Wait for what is left of the least distance; nothing, after a poll that was held open."""
-        self._failures = 0
+        self.worked()
         left_s = asked_at + self.at_least_s - self.clock.monotonic()
         if left_s > 0:
             await self.clock.sleep(spread(left_s, self.ids.fraction()))

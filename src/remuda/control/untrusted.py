@@ -68,6 +68,15 @@ def read_tail(folder: int, name: str, size_max: int) -> tuple[bytes, bool] | Non
         return _read(file, size_max), size <= size_max
 
 
+def read_part(folder: int, name: str, offset: int, size_max: int) -> bytes | None:
+    """Return some of a file of any size, from a place in it: nothing, if it is shorter; None: there is none."""
+    with _opened(folder, name) as file:
+        if file is None:
+            return None
+        os.lseek(file, offset, os.SEEK_SET)
+        return _read(file, size_max)
+
+
 @contextlib.contextmanager
 def _opened(folder: int, name: str) -> Iterator[int | None]:
     if not is_file(folder, name):

@@ -10,10 +10,13 @@ import base64
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
 from enum import StrEnum
-from typing import Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import msgspec
 from msgspec import Meta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REASON_MAX_CHARS: Final = 300
 """As much of a reason as is told."""
@@ -120,4 +123,12 @@ class Desk(Protocol):
 
     async def report(self, pod: str, report: JobReport) -> ReportReply | NotYou:
         """Say how the job of a Pod goes."""
+        ...
+
+
+class Desks(Protocol):
+    """Dispatch, for the many runners of one host, over connections that they share."""
+
+    def acting_as(self, bearer: Callable[[], str]) -> Desk:
+        """Return it as one runner asks it. ``bearer`` is asked for the token at each call, and must not block."""
         ...

@@ -1,0 +1,161 @@
+"""
+Jobs that dispatch may count as begun and that are not in a mailbox yet: on disk, so that a restart loses none.
+
+A local job is begun at most once, by one Pod, so nobody else will ever run what is lost here. One file per Pod UID, for
+this user alone. What cannot be read is named and counts as lost. Every call blocks until the disk has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from remuda.agent.record import make_private
+from remuda.control.durable import (
+    make_durable,
+    names_in,
+    open_folder,
+    remove,
+    sweep,
+    write_whole,
+)
+from remuda.control.untrusted import NotAFile, read_file
+from remuda.model.errors import RemudaError
+from remuda.ports.desk import HandedJob, JobKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+_SUFFIX: Final = ".json"
+_FORMAT: Final = "remuda.dev/held-job/v1"
+_SIZE_MAX_BYTES: Final = 16 * 1024 * 1024
+"""More than the largest job has."""
+_UID: Final = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z-]{0,62}")
+
+
+class HeldJobFailed(RemudaError):
+    """A job could not be kept or forgotten. One that is not kept must not be begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that stands where a job should, and is none."""
+
+    file: Path
+    why: str
+
+
+class _Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is written down."""
+
+    pod_uid: str
+    job_id: str
+    kind: JobKind
+    runner_name: str
+    document: bytes
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in a file: a job, and by what to tell that it is as it was written."""
+
+    format: str
+    sha256: str
+    job: msgspec.Raw
+
+
+class _NoJob(Exception):
+    """What a file holds is no job of ours. The text repeats nothing of it: it may be a secret."""
+
+
+class HeldJobs:
+    """Those of one host."""
+
+    def __init__(self, folder: Path, *, sync: Callable[[int], None] = make_durable) -> None:
+        self._folder, self._sync = folder, sync
+        with self._usable("opened"):
+            make_private(folder)
+            with open_folder(folder.parent) as parent:
+                sync(parent)  # a job must not vanish with the folder that it is in
+            with open_folder(folder) as opened:
+                sweep(opened)
+
+    def keep(self, pod_uid: str, job: HandedJob) -> None:
+        """Make it durable, over whatever a Pod had before. When this returns, it may be begun."""
+        held = _Job(
+            pod_uid=pod_uid,
+            job_id=job.job_id,
+            kind=job.kind,
+            runner_name=job.runner_name,
+            document=job.document,
+        )
+        body = msgspec.json.encode(held)
+        seal = sha256(body).hexdigest()
+        content = msgspec.json.encode(_File(format=_FORMAT, sha256=seal, job=msgspec.Raw(body)))
+        assert len(content) <= _SIZE_MAX_BYTES, "a job must be readable again"
+        with self._usable("written to"), open_folder(self._folder) as folder:
+            write_whole(folder, _file(pod_uid), content, sync=self._sync)
+
+    def get(self, pod_uid: str) -> HandedJob | Unreadable | None:
+        """Return the job that a Pod holds."""
+        name = _file(pod_uid)
+        with self._usable("read"), open_folder(self._folder) as folder:
+            try:
+                content = read_file(folder, name, _SIZE_MAX_BYTES)
+                return None if content is None else _read(content, pod_uid)
+            except (_NoJob, NotAFile) as error:
+                return Unreadable(self._folder / name, str(error))
+
+    def drop(self, pod_uid: str) -> None:
+        """Forget it, for good. To do it twice is no error."""
+        with self._usable("cleared"), open_folder(self._folder) as folder:
+            if remove(folder, _file(pod_uid)):
+                self._sync(folder)
+
+    def drop_all_but(self, pod_uids: Collection[str]) -> tuple[str, ...]:
+        """Forget what belongs to no Pod of these; return the names of the files. For what was left by a crash."""
+        kept = {_file(uid) for uid in pod_uids}
+        with self._usable("cleared"), open_folder(self._folder) as folder:
+            gone = tuple(n for n in names_in(folder) if n.endswith(_SUFFIX) and n not in kept)
+            for name in gone:
+                remove(folder, name)
+            if gone:
+                self._sync(folder)
+        return gone
+
+    @contextlib.contextmanager
+    def _usable(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HeldJobFailed(
+                f"The folder of held jobs, {self._folder}, cannot be {done}",
+                why=error.strerror or type(error).__name__,
+                fix="Free disk space, or see that the folder belongs to the agent's user",
+            ) from None
+
+
+def _file(pod_uid: str) -> str:
+    assert _UID.fullmatch(pod_uid), "a UID is the name of a file here"
+    return f"{pod_uid}{_SUFFIX}"
+
+
+def _read(content: bytes, pod_uid: str) -> HandedJob:
+    try:
+        file = msgspec.json.decode(content, type=_File)
+        body = bytes(file.job)
+        if file.format != _FORMAT or sha256(body).hexdigest() != file.sha256:
+            raise _NoJob("it is not as it was written, or of another version")
+        job = msgspec.json.decode(body, type=_Job)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise _NoJob("it is no job of ours") from None
+    if job.pod_uid != pod_uid:  # copied by hand, perhaps
+        raise _NoJob(f"it is the job of {job.pod_uid}")
+    return HandedJob(
+        job_id=job.job_id, kind=job.kind, runner_name=job.runner_name, document=job.document
+    )
