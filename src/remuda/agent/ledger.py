@@ -32,10 +32,13 @@ class OneThread:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def __call__(self, blocking: Callable[[], T], /) -> T:
-        # A write that has begun ends, whoever is cancelled: half a step in memory would be a lie.
-        return await asyncio.shield(
-            asyncio.get_running_loop().run_in_executor(self._pool, blocking)
-        )
+        doing = asyncio.get_running_loop().run_in_executor(self._pool, blocking)
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            # What has begun ends before anybody goes on: whoever looks next must see it.
+            await asyncio.wait({doing})
+            raise
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

@@ -57,6 +57,9 @@ class AgentMetrics:
         )
         self.failures = self._counter("op_failures", "Calls that failed, time-outs too", "op")
         self.ends = self._counter("vms_ended", "VMs that ended, by verdict", "verdict")
+        self.bugs = self._counter(
+            "unexpected_errors", "Faults of the agent itself, each in the care of one Pod"
+        )
         self.removed = self._counter(
             "garbage_removed", "What garbage collection removed, by kind", "kind"
         )

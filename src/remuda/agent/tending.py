@@ -1,0 +1,219 @@
+"""A VM that runs: its guest becomes ready, gets its one job, and is watched until it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from remuda.agent.decide.recorded import State, Verdict
+from remuda.agent.decide.verdict import failed, sent_home, settle
+from remuda.agent.mailbox import LOOK_S, HostMailboxError, take_back_once_read
+from remuda.agent.parts import Denied
+from remuda.agent.racing import first_of
+from remuda.model.mailbox import Holds
+from remuda.ports.desk import GoHome, HandedJob
+from remuda.ports.vms import Power, VmsError
+
+if TYPE_CHECKING:
+    from remuda.agent.care import Care, Sight, Tools
+    from remuda.agent.decide.recorded import VmRecord
+
+log = structlog.get_logger(__name__)
+
+FOREVER_S: Final = 3600.0
+
+
+class _Timed(msgspec.Struct, frozen=True):
+    deadline: object = None
+
+
+class Tending:
+    """The steps while a VM runs."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools, self._parts = tools, tools.parts
+
+    async def serve(self, care: Care, sight: Sight) -> None:
+        """Wait for the guest, ask dispatch for its one job, and hand it over."""
+        record = sight.known_record()
+        self._tools.show(care)
+        if record.ready_at is None:
+            ready = await self._ready(care, record)
+            if ready is None:
+                return
+            record = ready
+        care.is_in("", self._parts.clock.monotonic())
+        runner = self._tools.runner(care, record)
+        answer = await first_of(self._parts.jobs.next(runner), self._until_over(care, record))
+        match answer:
+            case HandedJob():
+                await self._deliver(care, record, answer)
+            case GoHome(reason):
+                self._stop_guest(care)
+                await self._tools.over(care, record, sent_home(reason, self._parts.clock.now()))
+            case Denied(reason, why):
+                self._stop_guest(care)
+                verdict = failed(reason, why, self._parts.clock.now())
+                await self._tools.over(care, record, verdict)
+            case Verdict():
+                await self._tools.over(care, record, answer)
+            case None:
+                return  # it stopped: the next look settles it
+
+    async def check_delivery(self, care: Care, sight: Sight) -> None:
+        """Look whether a job is or was in the mailbox, and write down which."""
+        record = sight.known_record()
+        signs = self._tools.mailbox(care.uid).look()
+        if signs.holds in {Holds.JOB, Holds.SPENT}:
+            at = record.delivered_at or self._parts.clock.now()
+            record = replace(record, state=State.DELIVERED, delivered_at=at)
+            await self._tools.write(care, record)
+            await self._parts.jobs.delivered(self._tools.runner(care, record))
+            return
+        record = replace(record, state=State.STARTED, job_id="", job_kind="", job_deadline=None)
+        await self._tools.write(care, record)
+
+    async def watch(self, care: Care, sight: Sight) -> None:
+        """Take the job back once it was read, tell dispatch how it goes, and watch for the end."""
+        record = sight.known_record()
+        care.is_in("", self._parts.clock.monotonic())
+        self._tools.show(care)
+        runner, mailbox = self._tools.runner(care, record), self._tools.mailbox(care.uid)
+        # An agent that ended right after it wrote DELIVERED may not have said so.
+        await self._parts.jobs.delivered(runner)
+        end = await first_of(
+            self._until_over(care, record),
+            first_of(self._parts.jobs.follow(record, runner, mailbox), self._take_back(care)),
+        )
+        if isinstance(end, str):
+            self._stop_guest(care)
+            message = f"Dispatch wants it to stop: {end}" if end else "Dispatch wants it to stop"
+            end = failed("Cancelled", message, self._parts.clock.now())
+        if end is not None:
+            await self._tools.over(care, record, end)
+
+    # --- until ready --------------------------------------------------------------------------------------------------
+
+    async def _ready(self, care: Care, record: VmRecord) -> VmRecord | None:
+        """Wait for the guest. None: it is over, or it was given up."""
+        clock, settings = self._parts.clock, self._parts.settings
+        care.is_in("booting", clock.monotonic())
+        gone_s = (clock.now() - (record.started_at or record.accepted_at)).total_seconds()
+        left_s = settings.ready_timeout_s - max(0.0, gone_s)
+        ends_at = clock.monotonic() + left_s
+        look_at = clock.monotonic() + settings.look_s
+        while True:
+            signs = self._tools.signs(care)
+            if signs.ready:
+                return await self._warm(care, record)
+            verdict = self._told(record, signs.overfull)
+            if clock.monotonic() >= ends_at:
+                why = f"Its guest was not ready {settings.ready_timeout_s:g} s after its boot"
+                verdict = failed("GuestNotReady", why, clock.now())
+            if verdict is not None:
+                await self._tools.over(care, record, verdict)
+                return None
+            if signs.exit is not None:
+                await self._tools.over(
+                    care, record, settle(record, signs.exit, None, clock.now(), deleting=False)
+                )
+                return None
+            if clock.monotonic() >= look_at:
+                if await self._stopped(care):
+                    return None
+                look_at = clock.monotonic() + settings.look_s
+            await clock.sleep(LOOK_S)
+
+    async def _warm(self, care: Care, record: VmRecord) -> VmRecord:
+        clock = self._parts.clock
+        record = await self._tools.write(care, replace(record, ready_at=clock.now()))
+        if care.ran_at is not None:
+            self._parts.metrics.boot.observe(clock.monotonic() - care.ran_at)
+        self._tools.say(care, "RunnerWarm", "Its guest is ready and waits for a job")
+        return record
+
+    # --- one job ------------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, care: Care, record: VmRecord, job: HandedJob) -> None:
+        clock = self._parts.clock
+        record = replace(
+            record,
+            state=State.DELIVERING,
+            job_id=job.job_id,
+            job_kind=job.kind.value,
+            job_deadline=_deadline(job.document),
+        )
+        await self._tools.write(care, record)
+        # What cannot be put in leaves DELIVERING behind: the next look finds out whether a job is in there.
+        self._tools.mailbox(care.uid).put_job(job.document)
+        record = replace(record, state=State.DELIVERED, delivered_at=clock.now())
+        await self._tools.write(care, record)
+        self._tools.say(care, "JobDelivered", f"The job {job.job_id} was handed to its guest")
+        await self._parts.jobs.delivered(self._tools.runner(care, record))
+
+    async def _take_back(self, care: Care) -> str:
+        """Remove the job once the guest has it. Never ends by itself: the watch goes on."""
+        taken = False
+        while True:
+            try:
+                if not taken:
+                    await take_back_once_read(self._tools.mailbox(care.uid), self._parts.clock)
+                    taken = True
+            except HostMailboxError as error:
+                self._tools.say(care, "MailboxBroken", str(error), warning=True)
+            await self._parts.clock.sleep(FOREVER_S if taken else self._parts.settings.look_s)
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    async def _until_over(self, care: Care, record: VmRecord) -> Verdict | None:
+        """Return how it ended, by the mailbox; None: the VM does not run any more, so look again."""
+        clock, settings = self._parts.clock, self._parts.settings
+        look_at = clock.monotonic() + settings.look_s
+        while True:
+            signs = self._tools.signs(care)
+            if signs.exit is not None:
+                return settle(record, signs.exit, None, clock.now(), deleting=False)
+            if (verdict := self._told(record, signs.overfull)) is not None:
+                return verdict
+            if clock.monotonic() >= look_at:
+                if await self._stopped(care):
+                    return None
+                look_at = clock.monotonic() + settings.look_s
+            await clock.sleep(LOOK_S)
+
+    def _told(self, record: VmRecord, overfull: str) -> Verdict | None:
+        now = self._parts.clock.now()
+        if overfull:
+            return failed("MailboxOverfull", f"Its guest filled its mailbox: {overfull}", now)
+        if record.job_deadline is not None and now >= record.job_deadline:
+            return failed("DeadlineExceeded", "Its job took longer than it may", now)
+        return None
+
+    async def _stopped(self, care: Care) -> bool:
+        try:
+            seen = await self._parts.vms.observe(care.vm)
+        except VmsError as error:
+            # A job is not ended because nobody can see it. Its mailbox speaks, too.
+            log.info("a VM cannot be seen", vm=care.vm, error=str(error))
+            return False
+        return seen is None or seen.power is not Power.RUNNING
+
+    def _stop_guest(self, care: Care) -> None:
+        try:
+            self._tools.mailbox(care.uid).put_stop()
+        except HostMailboxError as error:
+            log.info("a guest could not be told to stop", vm=care.vm, error=str(error))
+
+
+def _deadline(document: bytes) -> datetime | None:
+    """Return when dispatch says that the job must be over. What cannot be read sets no deadline."""
+    try:
+        said = msgspec.json.decode(document, type=_Timed).deadline
+        at = msgspec.convert(said, datetime) if said is not None else None
+    except msgspec.MsgspecError:
+        return None
+    return at if at is not None and at.tzinfo is not None else None
