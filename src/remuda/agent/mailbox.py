@@ -29,6 +29,7 @@ from remuda.control.untrusted import (
     NotAFile,
     exists,
     is_file,
+    measure,
     overfull,
     read_file,
     read_part,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from remuda.control.untrusted import Measured
     from remuda.ports.clock import Clock
 
 EXIT_MAX_BYTES: Final = 16 * 1024
@@ -168,6 +170,14 @@ class HostMailbox:
         with self._usable("read"), open_folder(self._folder) as folder:
             try:
                 return read_part(folder, LOG, offset, size_max)
+            except NotAFile:
+                return None
+
+    def log_measured(self) -> Measured | None:
+        """Say how long the runner's log is; None: there is none that may be read."""
+        with self._usable("read"), open_folder(self._folder) as folder:
+            try:
+                return measure(folder, LOG)
             except NotAFile:
                 return None
 

@@ -77,6 +77,25 @@ def read_part(folder: int, name: str, offset: int, size_max: int) -> bytes | Non
         return _read(file, size_max)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How large a file is, and when it was last written. Both are the word of whoever wrote it."""
+
+    size_bytes: int
+    modified_s: float
+
+
+def measure(folder: int, name: str) -> Measured | None:
+    """Measure a file without opening it; None: there is none."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise NotAFile(f"{name} is {_kind(found.st_mode)}, not a file")
+    return Measured(found.st_size, found.st_mtime)
+
+
 @contextlib.contextmanager
 def _opened(folder: int, name: str) -> Iterator[int | None]:
     if not is_file(folder, name):
