@@ -43,6 +43,8 @@ VM: Final = "remuda.dev/vm"
 """Extended resource: how many VMs a host may run. Each VM Pod asks for one."""
 STARTS_FAILING: Final = "remuda.dev/StartsFailing"
 """Node condition: runners do not start on this host although they do on others; new ones avoid it."""
+STAGE: Final = "remuda.dev/stage"
+"""Annotation: the images that the host shall fetch although no Pod asks for them yet. Written by the operator."""
 
 VM_CLEANUP: Final = "remuda.dev/vm-cleanup"
 """Pod finalizer of the agent: holds the Pod until its VM is gone."""
