@@ -9,7 +9,7 @@ all of it follows. The stream is bounded, whatever the guest does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from remuda.ports.local_jobs import LOG_MAX_BYTES
@@ -30,7 +30,7 @@ class Piece:
     """Some of the stream, that dispatch has not taken yet."""
 
     offset: int
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Stream:
     """The bytes of the stream that dispatch has."""
     _base: int = 0
     """Where in the stream the text that is in the file begins."""
-    _mark: bytes | None = b""
+    _mark: bytes | None = field(default=b"", repr=False)
     """What stood in the file before our place; None: that is not known any more."""
 
     def next(self, read: Callable[[int, int], bytes | None]) -> Piece:

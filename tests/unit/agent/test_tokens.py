@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -40,7 +41,7 @@ async def test_it_is_replaced_well_before_its_end_and_not_all_the_time() -> None
     for _ in range(10 * 60):
         await tokens.get(RUNNER)
         await clock.sleep(60)
-    apart = [b - a for a, b in zip(kube.asked_at, kube.asked_at[1:], strict=False)]
+    apart = [b - a for a, b in pairwise(kube.asked_at)]
     assert len(apart) >= 10
     assert all(LASTS_S / 2 < each < LASTS_S * 0.8 for each in apart)
 
