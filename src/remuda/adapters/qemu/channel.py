@@ -1,0 +1,191 @@
+"""
+The mailbox of a QEMU guest as bytes on a serial line: what the host says, and what it is willing to hear. Pure.
+
+The guest is hostile: it says what it likes, in any order and any amount. Only the files that a guest writes into a
+mailbox are understood, by their names, each within its size and only so often. The first word that is not, and the
+guest is not heard any more: there is no way back from half a message.
+
+A message is a line and, where the line ends with a size, that many bytes. From the guest: ``who`` (it asks who it is),
+``put NAME SIZE``, ``log SIZE`` (more of runner.log), ``disk PERCENT``. From the host: ``id …``, ``put NAME SIZE``,
+``rm NAME``, ``off``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from remuda.model.mailbox import EXIT, JOB, READY, STARTED, STOP
+
+SIZES_MAX: Final = {READY: 4096, STARTED: 4096, EXIT: 16 * 1024}
+"""What a guest may put into its mailbox, and how large each file may be."""
+TIMES_MAX: Final = 16
+"""How often it may put each."""
+CHUNK_MAX_BYTES: Final = 64 * 1024
+"""How much more of its log it may send at once."""
+CHUNKS_MAX: Final = 100_000
+JOB_MAX_BYTES: Final = 4 * 1024 * 1024
+LINE_MAX_BYTES: Final = 64
+_LINE: Final = re.compile(
+    rb"(?:(who)|put ([a-z.]{1,16}) ([0-9]{1,7})|log ([0-9]{1,7})|disk ([0-9]{1,3}))\Z"
+)
+_PERCENT_MAX: Final = 100
+
+
+class Garbled(Exception):
+    """The guest said something that no guest of ours says. The text says what, and quotes none of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The guest asks who it is: it is up, and has done nothing yet that makes it differ from its siblings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """The guest puts a file into its mailbox."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MoreLog:
+    """The guest's runner wrote this to its log."""
+
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsed:
+    """How full the guest's disk is."""
+
+    percent: int
+
+
+Message: TypeAlias = Asked | Put | MoreLog | DiskUsed
+
+
+@dataclass(slots=True)
+class Hearing:
+    """What was heard from one guest so far."""
+
+    _raw: bytearray = field(default_factory=bytearray)
+    _awaited: tuple[str, int] | None = None
+    """The file whose bytes come next, and how many; an empty name: the log."""
+    _times: dict[str, int] = field(default_factory=dict)
+
+    def feed(self, raw: bytes) -> list[Message]:
+        """Take what came and return what it makes whole. Raises Garbled, and then must not be fed again."""
+        self._raw += raw
+        heard: list[Message] = []
+        while (message := self._next()) is not None:
+            heard.append(message)
+        return heard
+
+    def _next(self) -> Message | None:
+        if self._awaited is None:
+            line = self._line()
+            if line is None:
+                return None
+            small = self._began(line)
+            if small is not None:
+                return small
+        return self._whole()
+
+    def _line(self) -> bytes | None:
+        end = self._raw.find(b"\n", 0, LINE_MAX_BYTES + 1)
+        if end < 0:
+            if len(self._raw) > LINE_MAX_BYTES:
+                raise Garbled("a line is too long")
+            return None
+        line = bytes(self._raw[:end])
+        del self._raw[: end + 1]
+        return line
+
+    def _began(self, line: bytes) -> Message | None:
+        """Understand a line; None: bytes follow."""
+        found = _LINE.match(line)
+        if found is None:
+            raise Garbled("a line is none that a guest says")
+        who, name, size, more, percent = found.groups()
+        if who or percent is not None:
+            self._count("who" if who else "disk", TIMES_MAX if who else CHUNKS_MAX)
+            if who:
+                return Asked()
+            if int(percent) > _PERCENT_MAX:
+                raise Garbled("a disk is more than full")
+            return DiskUsed(int(percent))
+        if more is not None:
+            self._awaits("", int(more), CHUNK_MAX_BYTES, CHUNKS_MAX)
+        else:
+            known = name.decode()
+            if known not in SIZES_MAX:
+                raise Garbled("a file has a name that no guest's file has")
+            self._awaits(known, int(size), SIZES_MAX[known], TIMES_MAX)
+        return None
+
+    def _awaits(self, name: str, size: int, size_max: int, times_max: int) -> None:
+        if size > size_max:
+            raise Garbled(f"{name or 'a part of the log'} is larger than {size_max} bytes")
+        self._count(name, times_max)
+        self._awaited = (name, size)
+
+    def _count(self, what: str, times_max: int) -> None:
+        self._times[what] = self._times.get(what, 0) + 1
+        if self._times[what] > times_max:
+            raise Garbled(f"the same was said more than {times_max} times")
+
+    def _whole(self) -> Message | None:
+        assert self._awaited is not None
+        name, size = self._awaited
+        if len(self._raw) < size:
+            return None
+        content = bytes(self._raw[:size])
+        del self._raw[:size]
+        self._awaited = None
+        return Put(name, content) if name else MoreLog(content)
+
+
+# --- what the host says -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a guest is: no two have one of these in common."""
+
+    host_name: str
+    machine_id: str
+    """32 hex digits."""
+    mac: str
+    seed: str
+    """Of the guest's random numbers, as hex."""
+
+    def __post_init__(self) -> None:
+        assert re.fullmatch(r"[a-z0-9-]{1,63}", self.host_name)
+        assert re.fullmatch(r"[0-9a-f]{32}", self.machine_id)
+        assert re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", self.mac)
+        assert re.fullmatch(r"[0-9a-f]{128}", self.seed)
+
+
+def you_are(identity: Identity, now_s: int) -> bytes:
+    """Tell the guest who it is and what time it is: one that starts from a snapshot knows neither."""
+    words = (identity.host_name, identity.machine_id, identity.mac, str(now_s), identity.seed)
+    return f"id {' '.join(words)}\n".encode()
+
+
+def put(name: str, content: bytes) -> bytes:
+    """Put a file into the guest's mailbox."""
+    assert name in (JOB, STOP)
+    return f"put {name} {len(content)}\n".encode() + content
+
+
+def remove(name: str) -> bytes:
+    """Have the guest remove a file that the host took back."""
+    assert name == JOB
+    return f"rm {name}\n".encode()
+
+
+OFF: Final = b"off\n"
+"""Have the guest power off."""
