@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remuda.agent.metrics import AgentMetrics
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
-    from remuda.ports.vms import Inventory, Vms
+    from remuda.ports.vms import Vms
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class DisksParts:
 class Disks:
     """What the Node says about disks, and what garbage collection goes by."""
 
-    def __init__(self, parts: DisksParts, *, host_s: float = 10.0, guests_s: float = 30.0) -> None:
+    def __init__(self, parts: DisksParts, *, host_s: float = 10.0, guests_s: float = 45.0) -> None:
         self._parts = parts
         self._host_s, self._guests_s = host_s, guests_s
         self._guests: dict[str, float | None] = {}
@@ -90,7 +90,6 @@ class Disks:
             return
         self._parts.goldens.saw(seen)
         ours = {record.vm for record in self._parts.ledger.vms()}
-        self._count(seen, ours)
         if not self._parts.vms.abilities.sees_guest_disk:
             return
         running = [vm.name for vm in seen.vms if vm.name in ours and vm.power is Power.RUNNING]
@@ -121,12 +120,6 @@ class Disks:
             except VmsError as error:
                 log.info("guest's disk not read", vm=name, error=str(error))
                 return None
-
-    def _count(self, seen: Inventory, ours: set[str]) -> None:
-        goldens = {record.golden for record in self._parts.ledger.images()}
-        names = {vm.name for vm in seen.vms} - goldens
-        self._parts.metrics.vms.labels("ours").set(len(names & ours))
-        self._parts.metrics.vms.labels("others").set(len(names - ours))
 
     def _judge(self) -> None:
         before, self.state = (

@@ -49,6 +49,7 @@ log = structlog.get_logger(__name__)
 
 _WAIT_FOR_KEEPER_S: Final = 10.0
 """How long to wait for whoever works on a VM. Then it is not idle, and is left for the next pass."""
+_POKE_S: Final = 5.0
 _STEPS_MAX: Final = 3
 """Of one VM in one pass: stop, delete, and see that it is gone."""
 
@@ -119,24 +120,27 @@ class GarbageCollector:
     def __init__(self, parts: GarbageParts, settings: AgentSettings) -> None:
         self._parts, self._settings = parts, settings
         self._policy = settings.garbage
-        self._poked = asyncio.Event()
+        self._poked = False
         self._passing = asyncio.Lock()
 
     async def run(self) -> None:
         """Collect every so often until cancelled."""
         while True:
-            every_s = spread(self._settings.garbage_s, self._parts.ids.fraction())
-            try:
-                async with asyncio.timeout(every_s):
-                    await self._poked.wait()
-            except TimeoutError:
-                pass
-            self._poked.clear()
+            await self._until_due()
+            self._poked = False  # before the pass: a poke during it is for the next
             await self.collect_once()
+
+    async def _until_due(self) -> None:
+        """Sleep in short pieces: each is a beat of this loop's heart, and the longest that a poke waits."""
+        clock = self._parts.clock
+        every_s = spread(self._settings.garbage_s, self._parts.ids.fraction())
+        due_at = clock.monotonic() + every_s
+        while not self._poked and (left_s := due_at - clock.monotonic()) > 0:
+            await clock.sleep(min(left_s, _POKE_S))
 
     def poke(self) -> None:
         """Have a pass soon: the disk is filling up."""
-        self._poked.set()
+        self._poked = True
 
     async def make_room(self, enough: Callable[[], bool]) -> bool:
         """Remove what nobody uses until there is enough. Whether it may: a builder's host is left as it is."""

@@ -97,6 +97,10 @@ class _Fetch:
         return int(self.reserved_bytes * max(0.0, 1 - come.done_bytes / come.total_bytes))
 
 
+def _quietly(_: str) -> None:
+    """Tell nobody."""
+
+
 class HostShelf:
     """Implements ``parts.Shelf``. ``run`` must run: fetches are its tasks."""
 
@@ -127,10 +131,10 @@ class HostShelf:
             await self._parts.goldens.note_wanted([image])
             yield place.golden
 
-    async def stage(self, image: str) -> None:
+    async def stage(self, image: str, say: Callable[[str], None] = _quietly) -> None:
         """Fetch an image and start nothing; returns when its golden is whole. Raises as ``using`` does."""
         with self._parts.goldens.held(image) as place:
-            await self._have(place, _Waiter(_quietly, is_pod=False))
+            await self._have(place, _Waiter(say, is_pod=False))
             await self._parts.goldens.note_wanted([image])
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -301,10 +305,6 @@ class _DoesNotFit(NoSpace):
             fix="Free disk space on the host, or use fewer images on it",
         )
         self.size_bytes = size_bytes
-
-
-def _quietly(_: str) -> None:
-    """Tell nobody."""
 
 
 def _how_far(image: str, come: PullProgress | None) -> str:

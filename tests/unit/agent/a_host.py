@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from remuda.ports.vms import Inventory
+
 GIB: Final = 1024**3
 TOTAL: Final = 100 * GIB
 A, B, C, D = (f"registry.example/mac@sha256:{letter * 64}" for letter in "abcd")
@@ -76,6 +78,13 @@ class TroubledVms(MemoryVms):
         if about in self.hung:
             await self.clock.sleep(HUNG_S)
             raise TimedOut(f"{call} hung", why="it was told to", fix="Try again", op=call)
+
+    async def inventory(self) -> Inventory:
+        faults = self.faults.get("list")
+        fault = faults.pop(0) if faults else None
+        if fault is not None:
+            raise fault
+        return await super().inventory()
 
     async def pull(self, image: str, progress: Callable[[PullProgress], None]) -> None:
         self.pulling += 1
