@@ -85,6 +85,8 @@ class Care:
     """Set when the Pod may have changed."""
     to_show: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the Pod's status may have to be written."""
+    working: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held during every step that may touch the VM."""
     pod: Pod | None = None
     wanted: Wanted | None = None
     action: Action | None = None

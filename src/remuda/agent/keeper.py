@@ -8,6 +8,7 @@ in the records, so the keeper may be ended at any await and begun again. What it
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -29,10 +30,11 @@ from remuda.control.cache import Key
 from remuda.model.errors import RemudaError
 from remuda.ports import vms as driver
 from remuda.ports.kube import KubeError, Throttled
-from remuda.ports.vms import Power, SeenVm, VmsError
+from remuda.ports.vms import Power, SeenVm, VmsError, vm_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from datetime import datetime
 
     from remuda.kube.core import Pod, PodStatus
 
@@ -126,6 +128,34 @@ class Keeper:
         )
         return frozenset(container.image for container in found if container is not None)
 
+    @property
+    def synced(self) -> bool:
+        """Whether all Pods of this host were listed once."""
+        return self.pods.synced
+
+    def gone_since(self) -> Mapping[str, datetime]:
+        """Return the UIDs of Pods that are proven gone, and since when."""
+        return self.pods.gone_since
+
+    @asynccontextmanager
+    async def exclusively(self, pod_uid: str) -> AsyncIterator[None]:
+        """Have no step taken for this Pod while the block lasts. Waits for one that is being taken."""
+        care = self._cares.get(pod_uid)
+        if care is None:
+            yield  # nobody works on it; what comes now is told by the Pod, and it is gone
+            return
+        async with care.working:
+            yield
+
+    def forgotten(self, pod_uid: str) -> None:
+        """Take note that VM, mailbox and record are gone: nothing else is kept of the Pod either."""
+        self._parts.jobs.forget(pod_uid)
+        self._parts.logs.forget(pod_uid)
+        self.slots.release(vm_name(pod_uid))
+        self.pods.forget(pod_uid)
+        if pod_uid in self._cares:
+            self.wake(pod_uid)  # its task looks, finds nothing, and ends
+
     def _recorded_uids(self) -> tuple[str, ...]:
         ledger = self._parts.ledger
         return (
@@ -196,11 +226,11 @@ class Keeper:
         return self._after(care, sight, step.action)
 
     async def _take(self, care: Care, sight: Sight, action: Action) -> None:
-        taken = self._steps[action](care, sight)
+        take = self._steps[action]
         if action not in _LONG:
-            await taken
+            await take(care, sight)
             return
-        await first_of(taken, self._until_other(care, sight.wanted))
+        await first_of(lambda: take(care, sight), lambda: self._until_other(care, sight.wanted))
 
     async def _until_other(self, care: Care, wanted: Wanted) -> None:
         """Return when the Pod wants something else than it did. A server that cannot be asked says nothing."""
