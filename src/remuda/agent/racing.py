@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -20,9 +20,7 @@ class _Outcome(Generic[T]):
     error: Exception | None = None
 
 
-async def first_of(
-    work: Coroutine[object, object, A], guard: Coroutine[object, object, B]
-) -> A | B:
+async def first_of(work: Callable[[], Awaitable[A]], guard: Callable[[], Awaitable[B]]) -> A | B:
     """Run both until one ends, cancel the other, and return what came. If both ended, the work counts."""
     async with asyncio.TaskGroup() as group:
         working = group.create_task(_caught(work))
@@ -37,8 +35,8 @@ async def first_of(
     return outcome.value  # type: ignore[return-value]  # without an error there is a value, perhaps None
 
 
-async def _caught(work: Coroutine[object, object, T]) -> _Outcome[T]:
+async def _caught(work: Callable[[], Awaitable[T]]) -> _Outcome[T]:
     try:
-        return _Outcome(value=await work)
+        return _Outcome(value=await work())
     except Exception as error:  # noqa: BLE001 - it is raised again by whoever waits for both
         return _Outcome(error=error)

@@ -48,7 +48,10 @@ class Tending:
             record = ready
         care.is_in("", self._parts.clock.monotonic())
         runner = self._tools.runner(care, record)
-        answer = await first_of(self._parts.jobs.next(runner), self._until_over(care, record))
+        warm = record
+        answer = await first_of(
+            lambda: self._parts.jobs.next(runner), lambda: self._until_over(care, warm)
+        )
         match answer:
             case HandedJob():
                 await self._deliver(care, record, answer)
@@ -86,8 +89,11 @@ class Tending:
         # An agent that ended right after it wrote DELIVERED may not have said so.
         await self._parts.jobs.delivered(runner)
         end = await first_of(
-            self._until_over(care, record),
-            first_of(self._parts.jobs.follow(record, runner, mailbox), self._take_back(care)),
+            lambda: self._until_over(care, record),
+            lambda: first_of(
+                lambda: self._parts.jobs.follow(record, runner, mailbox),
+                lambda: self._take_back(care),
+            ),
         )
         if isinstance(end, str):
             self._stop_guest(care)

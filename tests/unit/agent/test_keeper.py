@@ -1,0 +1,44 @@
+"""The life of a Pod on a host, as its keeper leads it."""
+
+from __future__ import annotations
+
+from remuda.kube.names import JOB_DELIVERED, VM_CLEANUP
+from remuda.ports.vms import vm_name
+from tests.unit.agent.barn import Barn, scenario
+
+
+@scenario()
+async def test_a_pod_becomes_a_vm_gets_its_job_and_ends(barn: Barn) -> None:
+    barn.start()
+    uid = await barn.add_pod()
+    await barn.until_condition("Ready")
+    pod = await barn.pod()
+    assert pod is not None
+    assert VM_CLEANUP in pod.metadata.finalizers
+    assert pod.status.phase == "Running"
+    assert pod.status.host_ip == "10.0.0.7"
+    assert pod.status.container_statuses[0].state.running is not None
+    assert pod.status.container_statuses[0].ready
+
+    barn.host.dispatch.add("job-1")
+    await barn.until_condition(JOB_DELIVERED)
+    await barn.until_phase("Succeeded")
+    pod = await barn.pod()
+    assert pod is not None
+    end = pod.status.container_statuses[0].state.terminated
+    assert end is not None
+    assert (end.exit_code, end.reason) == (0, "Completed")
+    assert end.started_at is not None
+    assert end.finished_at is not None
+    assert barn.host.vms.boots[vm_name(uid)] == 1
+    assert len(barn.guest(uid).jobs) == 1
+    assert barn.host.dispatch.ended["job-1"].exit_code == 0
+    assert {"PullingImage", "CreatingVM", "RunnerWarm", "JobDelivered"} <= set(await barn.reasons())
+
+    await barn.delete_pod()
+    await barn.until_gone()
+    await barn.until_clean()
+    assert barn.metric("vms_ended_total", verdict="succeeded") == 1
+    assert barn.metric("vm_boot_seconds_count") == 1
+    assert barn.metric("vm_provision_seconds_count", path="cold") == 1
+    assert barn.metric("pod_provision_delay_seconds_count") == 1
