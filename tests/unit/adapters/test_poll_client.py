@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -165,6 +166,43 @@ async def test_the_token_is_read_for_each_poll(tmp_path: Path) -> None:
     assert [headers["Authorization"] for headers in server.asked] == ["Bearer one", "Bearer two"]
 
 
+async def test_runners_share_connections_and_not_their_tokens() -> None:
+    tokens = {"a": "token-of-a", "b": "token-of-b"}
+    async with a_poll_server() as server, a_client(server) as client:
+        a, b = client.acting_as(lambda: tokens["a"]), client.acting_as(lambda: tokens["b"])
+        for each in (a, b, client):
+            server.polls.append(says(204))
+            await each.poll()
+            await each.report("pod", JobReport(exit_code=0))
+        tokens["a"] = "a fresh one"
+        server.polls.append(says(401, {"error": "a fresh one is no good"}))
+        refused = await a.poll()
+        tokens["b"] = ""
+        with pytest.raises(DispatchError, match="who asks holds no token"):
+            await b.poll()
+
+    used = [headers["Authorization"].removeprefix("Bearer ") for headers in server.asked]
+    assert used == ["token-of-a", "token-of-b", "t-1", "a fresh one"]
+    assert [told["token"].removeprefix("Bearer ") for told in server.told] == used[:3]
+    assert refused == NotYou(401, "… is no good")
+    assert "token-of" not in f"{vars(a)!r}"
+
+
+async def test_as_many_polls_are_held_open_as_there_are_runners() -> None:
+    """One that waited for a connection would lose its deadline there."""
+    many = 80
+    async with (
+        a_poll_server() as server,
+        a_client(server, connections_max=100, wait_s=120.0, report_timeout_s=60.0) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        polls = [group.create_task(client.acting_as(lambda: "t").poll()) for _ in range(many)]
+        await server.until(lambda: len(server.asked) == many, within_s=60.0)
+        assert await client.report("a", JobReport(exit_code=0)) == ReportReply()
+        for poll in polls:
+            poll.cancel()
+
+
 async def test_a_report_says_what_the_contract_says() -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     report = JobReport(
@@ -214,6 +252,9 @@ async def test_the_wait_grows_with_each_failure_and_begins_anew_after_an_answer(
     assert all(0.25 * 2**n <= wait <= 0.5 * 2**n for n, wait in enumerate(waits[:7]))
     assert all(30 <= wait <= 60 for wait in waits[8:])
     await pace.after_nothing(clock.monotonic())
+    assert await pace.after_failure() <= 0.5
+    await pace.after_failure()
+    pace.worked()
     assert await pace.after_failure() <= 0.5
 
 

@@ -17,6 +17,7 @@ from remuda.control.untrusted import (
     is_file,
     overfull,
     read_file,
+    read_part,
     read_tail,
     remove_tree,
 )
@@ -54,7 +55,12 @@ def test_what_is_no_file_is_refused_at_once(
     make(tmp_path / "a")
     with open_folder(tmp_path) as folder:
         assert exists(folder, "a")
-        for read in (is_file, lambda f, n: read_file(f, n, 10), lambda f, n: read_tail(f, n, 10)):
+        for read in (
+            is_file,
+            lambda f, n: read_file(f, n, 10),
+            lambda f, n: read_tail(f, n, 10),
+            lambda f, n: read_part(f, n, 0, 10),
+        ):
             with pytest.raises(NotAFile, match=kind):
                 read(folder, "a")
 
@@ -65,6 +71,7 @@ def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
         assert not is_file(folder, "a")
         assert read_file(folder, "a", 10) is None
         assert read_tail(folder, "a", 10) is None
+        assert read_part(folder, "a", 0, 10) is None
 
 
 def test_a_small_file_is_read_whole_and_a_large_one_not_at_all(tmp_path: Path) -> None:
