@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -32,7 +33,15 @@ DRAIN_S: Final = 1.0
 """How long to wait for the rest of the output once the program has ended and its group is dead."""
 REAP_S: Final = 10.0
 """How long to wait for a killed process to be gone. One that hangs in the kernel must not hang us as well."""
-SAID_MAX_BYTES: Final = 300
+SAID_MAX_CHARS: Final = 300
+_SECRET: Final = re.compile(
+    r"(?i)(://)[^/@\s]*@"
+    r"|\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"
+    r"|\b(token|password|passwd|secret|authorization)(\"?\s*[=:]\s*\"?)"
+    r"(?:(?:bearer|basic)\s+)?[^\s\",;&)]+"
+)
+"""What looks like a credential, wherever it stands."""
+_SECRET_MAX_BYTES: Final = 4096
 _LEFT_OUT: Final = b"\n[...]\n"
 
 Observed: TypeAlias = "Callable[[str, float, bool], None]"
@@ -48,9 +57,9 @@ class Finished:
     out: bytes
     err: bytes
 
-    def last_words(self, max_bytes: int = SAID_MAX_BYTES) -> str:
+    def last_words(self, max_chars: int = SAID_MAX_CHARS) -> str:
         """Return the end of what it said, on one line: of its errors, or else of its output."""
-        return last_words(self.err if self.err.strip() else self.out, max_bytes)
+        return last_words(self.err if self.err.strip() else self.out, max_chars)
 
 
 async def command(  # noqa: PLR0913 - keywords, of which a caller names the few that it needs
@@ -101,10 +110,18 @@ async def streamed(  # noqa: PLR0913 - as above
         return await call.end(idle_s)
 
 
-def last_words(said: bytes, max_bytes: int = SAID_MAX_BYTES) -> str:
-    """Return the end of an output as one line that is fit to be shown."""
-    text = " ".join(said[-max_bytes:].decode(errors="replace").split())
-    return "".join(char if char.isprintable() else "?" for char in text)
+def last_words(said: bytes, max_chars: int = SAID_MAX_CHARS) -> str:
+    """Return the end of an output as one line that is fit to be shown: short, printable, without credentials."""
+    # A credential of which the beginning was cut off could not be told: so more is read than is shown.
+    text = " ".join(said[-4 * max_chars - _SECRET_MAX_BYTES :].decode(errors="replace").split())
+    shown = "".join(char if char.isprintable() else "?" for char in _SECRET.sub(_removed, text))
+    return shown[-max_chars:]
+
+
+def _removed(found: re.Match[str]) -> str:
+    if found[1]:
+        return "://[removed]@"
+    return f"{found[2] or found[3]}{found[4] or ' '}[removed]"
 
 
 class _Call:
