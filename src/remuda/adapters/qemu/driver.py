@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -307,7 +307,6 @@ class QemuVms:
             mac=vm.mac,
             seed=self._ids.secret(64).hex(),
         )
-        now_s = int(self._clock.now().timestamp())
         for mark in plan.MARKS:
             (folder / mark).unlink(missing_ok=True)
         told = plan.Plan(
@@ -316,7 +315,7 @@ class QemuVms:
                 *arguments(replace(machine, from_snapshot=from_snapshot)),
             ],
             mailbox=str(self._folders.mailbox(folder.name)),
-            hello=channel.you_are(identity, now_s).decode(),
+            identity=asdict(identity),
             incoming=str(golden / SNAPSHOT) if from_snapshot else "",
         )
         plan.write_plan(folder, told)

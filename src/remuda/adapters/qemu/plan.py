@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Plan:
     """Of QEMU, with the descriptors still to be put in."""
     mailbox: str = ""
     """Where the mailbox is; empty: it has none, and nothing that the guest says is kept."""
-    hello: str = ""
-    """The first words to the guest; empty: it is not told who it is."""
+    identity: dict[str, str] = field(default_factory=dict)
+    """Who the guest is, once it asks (``channel.Identity``); empty: it is not told."""
     incoming: str = ""
     """The snapshot to start from; empty: it boots."""
     snapshot: str = ""

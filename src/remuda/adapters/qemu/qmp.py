@@ -18,6 +18,9 @@ class Qmp:
     """What was heard from QEMU, and what is still to be said to it."""
 
     running: bool = False
+    """Whether its CPUs ran at any time."""
+    paused: bool = False
+    """Whether they wait for us, at the last look."""
     shutdown: str = ""
     """Why it ended, in QEMU's words; empty: it has not said so."""
     answers: dict[str, Any] = field(default_factory=dict)
@@ -62,3 +65,4 @@ class Qmp:
         status = self.answers.get("query-status")
         if isinstance(status, dict):
             self.running = self.running or status.get("running") is True
+            self.paused = status.get("status") == "paused"

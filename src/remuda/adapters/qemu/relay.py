@@ -121,11 +121,12 @@ class Keeper:
         self._mailbox = Mailbox(self._plan.mailbox) if self._plan.mailbox else None
         self._output = Bounded(1, OUTPUT_MAX_BYTES)
         self._hearing: channel.Hearing | None = channel.Hearing()
-        self._to_guest = bytearray(self._plan.hello.encode())
+        self._to_guest = bytearray()
         self._qmp = qmp.Qmp()
         self._asked = False
         self._began_s = time.monotonic()  # noqa: TID251 - a process of its own, without a loop
         self._snapshotting = Snapshotting()
+        self._up = False
         self._told_off = self._told_quit = False
         self._sockets: dict[str, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
@@ -243,22 +244,37 @@ class Keeper:
     def _look(self) -> None:
         """See what the host wants, and what has come of it."""
         if self._qmp.running:
-            (self._folder / plan.UP).touch()
+            self._is_up()
         elif "query-status" in self._qmp.answers:
+            if self._plan.incoming and self._qmp.paused:
+                self._qmp.ask("cont")  # it was halted when its state was saved
             self._qmp.ask("query-status")
         if self._mailbox is not None:
             self._to_guest += self._mailbox.to_say()
+        if self._plan.snapshot and self._asked:
+            self._make_snapshot()
+        self._look_for_end()
+
+    def _look_for_end(self) -> None:
         if not self._told_off and (self._folder / plan.STOP).exists():
             self._told_off = True
             self._to_guest += channel.OFF
             self._qmp.ask("system_powerdown")
-        if not self._told_quit and (self._folder / plan.QUIT).exists():
+        now_s = time.monotonic()  # noqa: TID251 - as above
+        late = self._plan.limit_s and now_s - self._began_s > self._plan.limit_s
+        if not self._told_quit and (late or (self._folder / plan.QUIT).exists()):
             self._told_quit = True
             self._qmp.ask("quit")
-        if self._plan.snapshot and self._asked:
-            self._make_snapshot()
-        if self._plan.limit_s and time.monotonic() - self._began_s > self._plan.limit_s:  # noqa: TID251 - as above
-            (self._folder / plan.QUIT).touch()
+
+    def _is_up(self) -> None:
+        if not self._up:
+            self._up = True
+            (self._folder / plan.UP).touch()
+            self._asked = self._asked or bool(self._plan.incoming)  # it asked before the snapshot
+        if self._asked and self._plan.identity:
+            self._asked = False
+            identity = channel.Identity(**self._plan.identity)
+            self._to_guest += channel.you_are(identity, int(time.time()))  # noqa: TID251 - as above
 
     def _make_snapshot(self) -> None:
         step = self._snapshotting.step(self._qmp.answers)
