@@ -60,6 +60,9 @@ class PollSettings(WireSettings):
 
     report_timeout_s: float = 10.0
 
+    connections_max: int = 1024
+    """Each runner of a host holds a poll open, and reports beside that."""
+
 
 class _JobBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """The job as it goes into the mailbox: what is not known here is left out."""

@@ -119,7 +119,7 @@ class HeldJobs:
 
     def drop_all_but(self, pod_uids: Collection[str]) -> tuple[str, ...]:
         """Forget what belongs to no Pod of these; return the names of the files. For what was left by a crash."""
-        kept = {_file(uid) for uid in pod_uids}
+        kept = {f"{uid}{_SUFFIX}" for uid in pod_uids}
         with self._usable("cleared"), open_folder(self._folder) as folder:
             gone = tuple(n for n in names_in(folder) if n.endswith(_SUFFIX) and n not in kept)
             for name in gone:

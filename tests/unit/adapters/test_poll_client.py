@@ -193,7 +193,7 @@ async def test_as_many_polls_are_held_open_as_there_are_runners() -> None:
     many = 80
     async with (
         a_poll_server() as server,
-        a_client(server, connections_max=100, wait_s=120.0, report_timeout_s=60.0) as client,
+        a_client(server, wait_s=120.0, report_timeout_s=60.0) as client,
         asyncio.TaskGroup() as group,
     ):
         polls = [group.create_task(client.acting_as(lambda: "t").poll()) for _ in range(many)]
