@@ -137,6 +137,7 @@ class Making:
             await self._parts.vms.run(care.vm)
         except NoSlot as error:
             # It is written down as started, so it never will be: another Pod has to take its place.
+            self._tools.slots.release(care.vm)
             self._tools.slots.full()
             await self._tools.over(care, record, failed("NoSlot", error.why, clock.now()))
             return

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.ports.vms import vm_name
-from tests.unit.agent.barn import Barn, Life, played
+from tests.unit.agent.barn import Barn, played
+from tests.unit.agent.mortal import Life
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
