@@ -12,13 +12,14 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from remuda.agent.decide.capacity import HostOffer
 from remuda.agent.decide.disk import DiskMarks
 from remuda.agent.decide.garbage import GarbagePolicy
+from remuda.agent.decide.node_shown import check_labels
+from remuda.agent.facts import address_towards
 from remuda.agent.settings import AgentSettings, Deadlines
 from remuda.kube.quantity import parse_quantity
 from remuda.kube.selectors import check_label_key, check_label_value
@@ -226,7 +227,7 @@ _DRIVER = (
     _option(
         "--insecure-registry",
         is_flag=True,
-        help="Fetch images over plain HTTP: for registries on this host or in a test.",
+        help="Have Tart fetch images over plain HTTP: for a registry on this host, or in a test.",
     ),
     _option(
         "--images",
@@ -388,6 +389,7 @@ def _labels(texts: tuple[str, ...]) -> dict[str, str]:
                 f"The label {text!r} cannot be used", why=why, fix="Write it like rack=3"
             )
         found[key] = _label(key, value)
+    check_labels(found)
     return found
 
 
@@ -444,7 +446,7 @@ def _marks(told: Told) -> DiskMarks:
 
 def _address(told: str, server: str) -> str:
     if not told:
-        return _facing(server)
+        return address_towards(server)
     try:
         return str(ipaddress.ip_address(told))
     except ValueError:
@@ -453,16 +455,3 @@ def _address(told: str, server: str) -> str:
             why="it is no IP address",
             fix="Give the address at which the API server reaches this host, or leave --address out",
         ) from None
-
-
-def _facing(server: str) -> str:
-    """Return this host's address on the way to the server; nothing is sent. Empty if there is no way now."""
-    split = urlsplit(server)
-    try:
-        found = socket.getaddrinfo(split.hostname, split.port or 443, type=socket.SOCK_DGRAM)
-        family, kind, number, _, at = found[0]
-        with socket.socket(family, kind, number) as probe:
-            probe.connect(at)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return ""

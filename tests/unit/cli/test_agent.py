@@ -60,6 +60,7 @@ def settings(*arguments: str) -> AgentSettings:
         pytest.param(["--address=localhost"], "no IP address", id="a name for an address"),
         pytest.param(["--label=rack"], "not KEY=VALUE", id="a label without a value"),
         pytest.param(["--label=remuda.dev/fleet=x"], "own", id="a label of ours"),
+        pytest.param(["--label=kubernetes.io/x=y"], "no node", id="a label of Kubernetes' own"),
         pytest.param(["--label=a b=c"], "cannot be used", id="a label that is none"),
         pytest.param(["--deadline=nap=3"], "CALL=SECONDS", id="a deadline of no call"),
         pytest.param(["--deadline=clone=nan"], "CALL=SECONDS", id="a deadline that is no number"),

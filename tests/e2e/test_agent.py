@@ -1,0 +1,132 @@
+"""Control plane, operator, dispatch and real agents: a job goes all the way into a VM and back, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.agents import processes_below
+from tests.support.docker_registry import docker_registry
+from tests.support.eventually import eventually
+from tests.support.macs import a_mac, push_runner_image
+from tests.support.ranch import Ranch, a_ranch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from tests.support.control_plane import RealControlPlane
+    from tests.support.docker_registry import DockerRegistry
+
+PROCESS = ("--driver=process", "--vms=2")
+
+
+@pytest.fixture
+async def ranch(
+    real_control_plane: RealControlPlane, database_url: str, tmp_path: Path
+) -> AsyncIterator[Ranch]:
+    async with a_ranch(real_control_plane, database_url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerRegistry]:
+    with docker_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+async def test_one_pool_one_job_one_runner(ranch: Ranch) -> None:
+    host = ranch.add_host(*PROCESS)
+    await ranch.agents.ready(host)
+    await ranch.create_pool("linux", 1, image="process")
+    (runner,) = await ranch.warm("linux")
+
+    job = await ranch.post("linux", "echo all is well; exit 3")
+    over = await ranch.until_job(job)
+
+    assert (over["state"], over["conclusion"]) == ("completed", "failure")
+    session = await ranch.session(runner.name)
+    assert (session["job_id"], session["exit_code"]) == (job, 3)
+    assert "all is well\n" in await ranch.output(job)
+    await ranch.until_pods(lambda pods: runner.name not in {pod.name for pod in pods})
+    reasons = [reason for reason, _ in await ranch.events(runner.name)]
+    assert [r for r in reasons if r in {"CreatingVM", "RunnerWarm", "JobDelivered"}] == [
+        *("CreatingVM", "RunnerWarm", "JobDelivered"),
+    ]
+    assert await ranch.agents.metric(host, 'remuda_agent_vms_ended_total{verdict="failed"}') == 1
+    await ranch.delete_pool("linux")
+    await nothing_left(ranch, host)
+
+
+async def test_a_restart_in_the_middle_of_a_job_goes_on_with_it(ranch: Ranch) -> None:
+    host = ranch.add_host(*PROCESS)
+    await ranch.agents.ready(host)
+    await ranch.create_pool("linux", 1, image="process")
+    (runner,) = await ranch.warm("linux")
+    go = ranch.folder / "go"
+
+    told = await ranch.post(
+        "linux", f"echo begun; until [ -e {go} ]; do sleep 0.1; done; echo ended"
+    )
+    await ranch.until_job(told, "running")
+    await eventually(lambda: ranch.output(told), lambda text: "begun" in text, within_s=60)
+    assert await asyncio.to_thread(ranch.agents.stop, host) == 0, ranch.agents.log(host)[-3000:]
+    before = await ranch.pod(runner.name)
+    assert before is not None
+    assert before.status.phase == "Running"
+    ranch.agents.start(host)
+    await ranch.agents.ready(host)
+    go.touch()
+
+    over = await ranch.until_job(told)
+    assert over["conclusion"] == "success"
+    session = await ranch.session(runner.name)
+    assert (session["job_id"], session["exit_code"]) == (told, 0)
+    assert (await ranch.output(told)).endswith("begun\nended\n")
+    await ranch.delete_pool("linux")
+    await nothing_left(ranch, host)
+
+
+async def test_a_second_agent_on_the_same_data_is_refused(ranch: Ranch) -> None:
+    host = ranch.add_host(*PROCESS)
+    await ranch.agents.ready(host)
+    twin = ranch.add_host(*PROCESS, f"--data={ranch.agents.host(host).data}", starts=False)
+    ranch.agents.start(twin)
+
+    assert await ranch.agents.until_ended(twin) == 1
+    assert "another agent holds them" in ranch.agents.log(twin)
+
+
+async def test_a_job_on_a_mac(ranch: Ranch, registry: DockerRegistry) -> None:
+    image = push_runner_image(registry, ranch.folder, ranch.namespace)
+    mac = a_mac(ranch.folder / "mac")
+    host = ranch.add_host(*mac.options, env=mac.env)
+    await ranch.agents.ready(host)
+    await ranch.create_pool("mac", 1, os="darwin", image=image)
+    (runner,) = await ranch.warm("mac")
+
+    job = await ranch.post("mac", "echo on a mac")
+    over = await ranch.until_job(job)
+
+    assert over["conclusion"] == "success"
+    assert (await ranch.session(runner.name))["job_id"] == job
+    assert "on a mac\n" in await ranch.output(job)
+    reasons = [reason for reason, _ in await ranch.events(runner.name)]
+    assert "PullingImage" in reasons
+    await ranch.delete_pool("mac")
+    await eventually(lambda: asyncio.to_thread(mac.ours), lambda vms: vms == {}, within_s=60)
+    boots = mac.tart.boots(f"remuda-{runner.uid}")
+    assert len(boots) == 1, "a disk boots once"
+
+
+async def nothing_left(ranch: Ranch, host: str) -> None:
+    """Wait until a host has neither a record nor a process of any VM."""
+    folder = ranch.agents.host(host).data
+
+    async def left() -> list[str]:
+        records = [path.name for path in (folder / "records/vms").glob("*.json")]
+        return [*records, *processes_below(folder / "process").values()]
+
+    await eventually(left, lambda found: found == [], within_s=60)
