@@ -7,18 +7,18 @@ from typing import Final
 
 from remuda.ports.vms import HostUnfit
 
-_NAME: Final = "remuda-guest"
+NAME: Final = "remuda-guest"
 _HERE: Final = Path(__file__).resolve().parent
 PLACES: Final = (_HERE / "guest", _HERE.parents[3] / "images" / "guest")
 
 
-def guest_script(places: tuple[Path, ...] = PLACES) -> Path:
+def guest_script(places: tuple[Path, ...] = PLACES, name: str = NAME) -> Path:
     """Return the program that waits for a job in a mailbox and runs it. It is a shell script, and stays so."""
     for place in places:
-        if (found := place / _NAME).is_file():
+        if (found := place / name).is_file():
             return found
     raise HostUnfit(
         "No guest can be started",
-        why=f"there is no {_NAME} in {' or '.join(map(str, places))}",
+        why=f"there is no {name} in {' or '.join(map(str, places))}",
         fix="Install Remuda anew: its package brings it",
     )

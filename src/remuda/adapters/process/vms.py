@@ -81,7 +81,7 @@ class ProcessVms:
         self._vms, self._mailboxes, self._logs = (
             folder / part for part in ("vms", "mailboxes", "logs")
         )
-        self._images = ImageFolders(settings.images.resolve(), folder / "images")
+        self._images = ImageFolders(settings.images.resolve())
         self._abilities = Abilities(
             runtime="process",
             guest_os=frozenset({"darwin" if sys.platform == "darwin" else "linux"}),
@@ -111,24 +111,17 @@ class ProcessVms:
             return await asyncio.to_thread(self._images.size, image)
 
     async def pull(self, image: str, progress: Callable[[PullProgress], None]) -> None:
+        del progress
         with _disk(f"The image {image} could not be used"):
             self._images.source(image)
-            if self._images.noted(image):
-                return
-            size = await asyncio.to_thread(self._images.size, image) or 0
-            self._images.note(image)
-        progress(PullProgress(done_bytes=size, total_bytes=size))
 
     async def make_golden(self, image: str, golden: str) -> None:
         with _disk(f"The golden of {image} could not be made"):
-            if not self._images.noted(image):
-                raise _not_there(image)
             source = self._images.source(image)
             await self._make(golden, source, "golden", self._settings.deadlines.golden)
 
     async def drop_image(self, image: str) -> None:
-        with _disk(f"The image {image} could not be dropped"):
-            self._images.drop(image)
+        raise _not_there(image)
 
     # --- one VM ---
 
@@ -144,7 +137,7 @@ class ProcessVms:
 
     async def run(self, name: str) -> None:
         folder = self._there(name)
-        script = self._settings.guest or guest_script()
+        script = self._script()
         if isinstance(detached.look(folder / _RUN), detached.Alive):
             raise _still_running(name)
         with _disk(f"{name} could not be started"):
@@ -196,7 +189,7 @@ class ProcessVms:
             if not entry.name.startswith(".")
         )
         seen = (self._seen(name) for name in names)
-        return Inventory(vms=tuple(vm for vm in seen if vm), images=self._images.all())
+        return Inventory(vms=tuple(vm for vm in seen if vm))
 
     def _seen(self, name: str) -> SeenVm | None:
         folder = self._vms / name
@@ -260,6 +253,10 @@ class ProcessVms:
         except BaseException:
             remove_tree(unfinished)
             raise
+
+    def _script(self) -> Path:
+        told = self._settings.guest
+        return guest_script() if told is None else guest_script((told.parent,), told.name)
 
     def _environment(self, name: str, folder: Path) -> dict[str, str]:
         """Return all that the guest's program is told: nothing of the agent's own environment is among it."""
