@@ -59,8 +59,8 @@ def test_a_child_that_keeps_the_log_open_from_elsewhere_delays_nothing_for_long(
 @pytest.mark.parametrize(
     "storm",
     [
-        pytest.param("yes | head -n 2000000", id="of lines"),
-        pytest.param("head -c 5000000 /dev/zero | tr '\\0' x; echo", id="of one line"),
+        pytest.param("yes | head -n 400000", id="of lines"),
+        pytest.param("head -c 900000 /dev/zero | tr '\\0' x; echo", id="of one line"),
     ],
 )
 def test_an_output_storm_is_cut_with_a_mark_and_its_end_is_kept(guest: Guest, storm: str) -> None:

@@ -105,7 +105,10 @@ def test_every_text_comes_out_as_it_went_in(  # noqa: PLR0913 - what is drawn
     "script",
     [
         pytest.param("x" * 2**20, id="one line"),
-        pytest.param("echo 'é' and more words \"$x\" \\\n" * 2**15, id="a script"),
+        pytest.param(
+            "echo 'é' and more words, as many as a line of a script has \"$x\" \\\n" * 2**14,
+            id="a script",
+        ),
         pytest.param("\x01\\" * 2**14, id="nothing but escapes"),
     ],
 )

@@ -9,7 +9,7 @@ from remuda.ports.vms import HostUnfit
 
 NAME: Final = "remuda-guest"
 _HERE: Final = Path(__file__).resolve().parent
-PLACES: Final = (_HERE / "guest", _HERE.parents[3] / "images" / "guest")
+PLACES: Final = (_HERE / "in_guest", _HERE.parents[3] / "images" / "guest")
 
 
 def guest_script(places: tuple[Path, ...] = PLACES, name: str = NAME) -> Path:
