@@ -105,9 +105,8 @@ class Goldens:
         try:
             yield place
         except NotThere:
-            place.usable_at = (
-                None  # perhaps the golden is what is not there: look before the next use
-            )
+            # Perhaps the golden is what is not there: look before the next use.
+            place.usable_at = None
             raise
         finally:
             place.holders -= 1

@@ -28,10 +28,10 @@ def disk_space(folders: Iterable[Path]) -> DiskSpace | None:
 
 
 def _measured(folder: Path) -> DiskSpace | None:
-    there = next((f for f in (folder, *folder.parents) if f.exists()), None)
-    if there is None:
-        return None
     try:
+        there = next((f for f in (folder, *folder.parents) if f.exists()), None)
+        if there is None:
+            return None
         found = os.statvfs(there)
     except OSError as error:
         log.warning("disk not measured", folder=str(folder), error=error.strerror)

@@ -215,7 +215,7 @@ def test_a_hung_orphan_holds_up_no_other(tmp_path: Path) -> None:
         host.vms.hung = {VM}
         async with asyncio.TaskGroup() as group:
             collecting = group.create_task(host.garbage.collect_once())
-            await asyncio.sleep(10)
+            await asyncio.sleep(60)
             assert not collecting.done()
             assert [record.pod_uid for record in host.ledger.vms()] == [POD]
 
@@ -373,6 +373,21 @@ def test_an_image_that_is_being_cloned_is_not_dropped_and_its_user_waits_for_a_d
             await host.clone(A, "late")
         assert host.vms.count("pull") == 2
         assert "late" in host.names
+
+    on(tmp_path, story)
+
+
+def test_an_image_that_is_needed_is_not_dropped_whoever_says_so(tmp_path: Path) -> None:
+    async def story(host: AHost) -> None:
+        await shelved(host, A)
+        with host.goldens.held(A) as place:
+            assert not await host.goldens.drop(A)
+        async with place.lock:
+            assert not await host.goldens.drop(A)
+        assert not await host.goldens.drop(B)  # and what has no record is not ours
+        assert host.goldens.ready_images() == {A}
+        assert await host.goldens.drop(A)
+        assert host.names == []
 
     on(tmp_path, story)
 

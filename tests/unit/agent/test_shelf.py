@@ -174,6 +174,39 @@ def test_what_is_staged_leaves_a_turn_to_pods_and_waits_for_them(tmp_path: Path)
     run(story)
 
 
+def test_what_is_staged_and_waits_begins_at_once_when_a_pod_wants_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        host = AHost(tmp_path)
+        async with host.running() as group:
+            group.create_task(host.shelf.stage(A))
+            group.create_task(host.shelf.stage(B))
+            await asyncio.sleep(1)
+            assert host.vms.count("pull") == 1
+            group.create_task(host.clone(B, "b"))
+            await asyncio.sleep(1)
+            assert host.vms.calls == [f"pull {A}", f"pull {B}"]
+
+    run(story)
+
+
+def test_who_waits_when_the_shelf_ends_is_given_nothing_half(tmp_path: Path) -> None:
+    async def story() -> None:
+        host = AHost(tmp_path)
+        async with asyncio.TaskGroup() as group:
+            shelf = group.create_task(host.shelf.run())
+            pod = group.create_task(host.clone(A, "one"))
+            await asyncio.sleep(1)
+            shelf.cancel()  # half a fetch is left, and nobody pretends otherwise
+            await asyncio.sleep(10 * PULL_S)
+            assert not pod.done()
+            pod.cancel()
+        assert host.goldens.ready_images() == set()
+        assert "one" not in host.disk.vms
+        host.records.close()
+
+    run(story)
+
+
 def test_who_is_cancelled_takes_nothing_from_the_others(tmp_path: Path) -> None:
     async def story() -> None:
         host = AHost(tmp_path)
