@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from remuda.adapters.system import SystemClock
 from tests.support.memory_vms import Disk, MemoryVms
+from tests.support.process_host import process_host
+from tests.support.qemu_host import QemuHost
 from tests.support.tart.driven import DrivenTart
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.ports.vms import Vms
+    from tests.support.qemu_host import BuiltImages
     from tests.support.tart.driven import PushedImage
 
 MEMORY_IMAGE = "registry.example/linux:1"
@@ -83,8 +86,20 @@ def tart_host(folder: Path, fixture: Callable[[str], Any]) -> Iterator[Host]:
         host.close()
 
 
+@contextlib.contextmanager
+def qemu_host(folder: Path, fixture: Callable[[str], Any]) -> Iterator[Host]:
+    built: BuiltImages = fixture("built")
+    host = QemuHost(folder, built.folder, built.image)
+    try:
+        yield host
+    finally:
+        host.close()
+
+
 HOSTS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[Host]]] = {
     "memory": memory_host,
+    "process": process_host,
+    "qemu": qemu_host,
     "tart": tart_host,
 }
 """By driver. Each is given a folder of its own, and a way to ask for a fixture that only it needs."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.docker_registry import docker_registry
+from tests.support.qemu_host import BuiltImages, built_images_or_skip
 from tests.support.tart.driven import PushedImage, pushed_image
 from tests.support.vm_hosts import HOSTS, Host
 
@@ -27,3 +28,9 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushedImage]:
     """Give an image in a real registry, for drivers that pull."""
     with docker_registry(tmp_path_factory.mktemp("registry")) as registry:
         yield pushed_image(tmp_path_factory.mktemp("suite"), registry)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltImages:
+    """Give an image in a folder, for drivers that do not pull."""
+    return built_images_or_skip(tmp_path_factory.mktemp("images"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.vm_hosts import Host
 
 A, B, C = (vm_name(f"uid-{letter}") for letter in "abc")
-SLOW_S = 60.0
+SLOW_S = 180.0
 
 
 def quietly(_: PullProgress) -> None:

@@ -63,7 +63,7 @@ def qemu_parts_or_skip(into: Path) -> None:
     """Put the kernel and the initrd where a stand-in looks for them; what it takes is installed if we may."""
     PLACE.mkdir(parents=True, exist_ok=True)
     _qemu_or_skip()
-    kernel_package = _cloud_kernel_or_skip()
+    kernel_package = cloud_kernel_or_skip()
     kernel = unpacked_or_skip(kernel_package)
     busybox = unpacked_or_skip("busybox-static")
     kernel_file, initrd = parts_in(into)
@@ -98,7 +98,7 @@ def _padded(raw: bytes) -> bytes:
     return raw + bytes(-len(raw) % 4)
 
 
-def _cloud_kernel_or_skip() -> str:
+def cloud_kernel_or_skip() -> str:
     known = sorted(PLACE.glob("linux-image-*-cloud-amd64"))
     if known:
         return known[-1].name

@@ -80,7 +80,8 @@ def read_image(images: Path, ref: str) -> Image | None:
     """Return what an image consists of; None: there is none. Raises Refused where it cannot be used."""
     folder = folder_of(images, ref)
     try:
-        raw = (folder / MANIFEST).open("rb").read(_MANIFEST_MAX_BYTES + 1)
+        with (folder / MANIFEST).open("rb") as file:
+            raw = file.read(_MANIFEST_MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

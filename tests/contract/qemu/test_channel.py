@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.adapters.qemu.channel import (
+    CHUNK_MAX_BYTES,
+    LINE_MAX_BYTES,
+    SIZES_MAX,
+    TIMES_MAX,
+    Asked,
+    DiskUsed,
+    Garbled,
+    Hearing,
+    Identity,
+    Message,
+    MoreLog,
+    Put,
+    put,
+    remove,
+    you_are,
+)
+
+SAID = b'who\nput ready 0\ndisk 7\nlog 6\nhello\nput exit.json 10\n{"code":0}log 0\n'
+MEANT: list[Message] = [
+    Asked(),
+    Put("ready", b""),
+    DiskUsed(7),
+    MoreLog(b"hello\n"),
+    Put("exit.json", b'{"code":0}'),
+    MoreLog(b""),
+]
+
+
+@given(st.lists(st.integers(0, len(SAID)), max_size=20))
+def test_what_a_guest_says_is_the_same_however_it_is_cut_up(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(SAID)]
+    hearing = Hearing()
+    heard: list[Message] = []
+    for begin, end in pairwise(edges):
+        heard += hearing.feed(SAID[begin:end])
+    assert heard == MEANT
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"put job.json 2\n{}",
+        b"put stop 0\n",
+        b"put runner.log 3\nabc",
+        b"put ../../etc/passwd 1\nx",
+        b"put /etc/passwd 1\nx",
+        b"put exit.json/../ready 0\n",
+        b"put ready -1\n",
+        b"put ready 0x10\n",
+        b"put ready 99999999\n",
+        b"put ready\n",
+        b"put  ready 0\n",
+        b"put ready 0 \n",
+        b"put ready 0\r\n",
+        "put ready \u0663\n".encode(),
+        b"id a b c d e\n",
+        b"off\n",
+        b"disk 101\n",
+        b"disk 99999\n",
+        b"\n",
+        b"\0\n",
+        b"x" * (LINE_MAX_BYTES + 1),
+        f"put exit.json {SIZES_MAX['exit.json'] + 1}\n".encode(),
+        f"log {CHUNK_MAX_BYTES + 1}\n".encode(),
+        b"put ready 0\n" * (TIMES_MAX + 1),
+        b"who\n" * (TIMES_MAX + 1),
+    ],
+)
+def test_what_no_guest_of_ours_says_is_not_understood(said: bytes) -> None:
+    with pytest.raises(Garbled) as refused:
+        Hearing().feed(said)
+    assert "etc" not in str(refused.value), "the guest's words are not repeated"
+
+
+@given(st.binary(max_size=4096))
+def test_whatever_bytes_come_only_known_files_of_bounded_size_come_out(said: bytes) -> None:
+    try:
+        heard = Hearing().feed(b"log 3\nabc" + said)
+    except Garbled:
+        return
+    for message in heard:
+        if isinstance(message, Put):
+            assert len(message.content) <= SIZES_MAX[message.name]
+
+
+def test_a_file_at_its_bound_is_heard_and_waited_for() -> None:
+    hearing = Hearing()
+    size = SIZES_MAX["exit.json"]
+    assert hearing.feed(f"put exit.json {size}\n".encode() + b"x" * (size - 1)) == []
+    assert hearing.feed(b"x") == [Put("exit.json", b"x" * size)]
+
+
+def test_the_host_says_who_and_what_in_words_of_one_line() -> None:
+    identity = Identity(
+        host_name="remuda-a", machine_id="0f" * 16, mac="02:00:00:00:00:01", seed="ab" * 64
+    )
+    said = you_are(identity, 12)
+    assert said == f"id remuda-a {'0f' * 16} 02:00:00:00:00:01 12 {'ab' * 64}\n".encode()
+    assert put("job.json", b"{\n}") == b"put job.json 3\n{\n}"
+    assert remove("job.json") == b"rm job.json\n"
+
+
+@pytest.mark.parametrize("name", ["ready", "../job.json", "x y"])
+def test_the_host_gives_a_guest_nothing_else(name: str) -> None:
+    with pytest.raises(AssertionError):
+        put(name, b"")
