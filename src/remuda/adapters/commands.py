@@ -68,7 +68,7 @@ async def command(  # noqa: PLR0913 - keywords, of which a caller names the few 
     op: str,
     deadline_s: float,
     env: Mapping[str, str] | None = None,
-    stdin: bytes = b"",
+    stdin: bytes | int = b"",
     cwd: Path | None = None,
     out_max_bytes: int = OUT_MAX_BYTES,
     secret: bool = False,
@@ -77,13 +77,13 @@ async def command(  # noqa: PLR0913 - keywords, of which a caller names the few 
     """
     Call a program and wait for its end; whatever its exit code is, that is an answer.
 
-    ``env`` is its whole environment; None: ours. ``secret``: nothing it prints goes into an error. Raises TimedOut at
-    the deadline and HostUnfit where there is no such program.
+    ``env`` is its whole environment; None: ours. ``stdin`` is what it reads, or an open file. ``secret``: nothing it
+    prints goes into an error. Raises TimedOut at the deadline and HostUnfit where there is no such program.
     """
     call = _Call(op, out_max_bytes, secret=secret)
     with call.timed(observed):
-        call.start(argv, env, cwd, with_stdin=bool(stdin))
-        return await call.end(deadline_s, stdin)
+        call.start(argv, env, cwd, _opened_as(stdin))
+        return await call.end(deadline_s, stdin if isinstance(stdin, bytes) else b"")
 
 
 async def streamed(  # noqa: PLR0913 - as above
@@ -93,6 +93,7 @@ async def streamed(  # noqa: PLR0913 - as above
     idle_s: float,
     line: Callable[[bytes], bool],
     env: Mapping[str, str] | None = None,
+    stdin: bytes | int = b"",
     cwd: Path | None = None,
     out_max_bytes: int = OUT_MAX_BYTES,
     secret: bool = False,
@@ -106,8 +107,14 @@ async def streamed(  # noqa: PLR0913 - as above
     """
     call = _Call(op, out_max_bytes, secret=secret, line=line)
     with call.timed(observed):
-        call.start(argv, env, cwd)
-        return await call.end(idle_s)
+        call.start(argv, env, cwd, _opened_as(stdin))
+        return await call.end(idle_s, stdin if isinstance(stdin, bytes) else b"")
+
+
+def _opened_as(stdin: bytes | int) -> int:
+    if isinstance(stdin, int):
+        return stdin
+    return subprocess.PIPE if stdin else subprocess.DEVNULL
 
 
 def last_words(said: bytes, max_chars: int = SAID_MAX_CHARS) -> str:
@@ -163,13 +170,12 @@ class _Call:
         argv: Sequence[str],
         env: Mapping[str, str] | None,
         cwd: Path | None,
-        *,
-        with_stdin: bool = False,
+        stdin: int,
     ) -> None:
         try:
             self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, and no shell
                 list(argv),
-                stdin=subprocess.PIPE if with_stdin else subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=None if env is None else dict(env),
@@ -185,7 +191,7 @@ class _Call:
             ) from None
         threading.Thread(target=self._reap, name=f"wait-{self._op}", daemon=True).start()
 
-    async def end(self, quiet_s: float, stdin: bytes = b"") -> Finished:
+    async def end(self, quiet_s: float, stdin: bytes) -> Finished:
         """Wait for the program's end, or see to it. Nothing of it runs when this returns or raises."""
         process = self._process
         assert process is not None

@@ -13,10 +13,10 @@ import math
 import os
 from typing import TYPE_CHECKING, Final
 
-from remuda.adapters.commands import Finished, command, streamed
 from remuda.adapters.detached import Alive, Over
 from remuda.adapters.registry.names import ImageName
 from remuda.adapters.tart import sizes, texts
+from remuda.adapters.tart.calls import Calls
 from remuda.adapters.tart.runs import Runs, ask_guest_to_end, lock_holder
 from remuda.adapters.tart.settings import SHARE, TartSettings
 from remuda.model.errors import BadInput
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from remuda.adapters.commands import Finished
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
     from remuda.ports.vms import VmShape
@@ -57,6 +58,7 @@ class TartVms:
         self._settings, self._clock, self._ids = settings, clock, ids
         self._deadlines = settings.deadlines
         self._runs = Runs(settings.folder)
+        self._calls = Calls(settings, clock, ids)
 
     @property
     def abilities(self) -> Abilities:
@@ -105,6 +107,13 @@ class TartVms:
             return None
         raise error
 
+    async def _now(self, name: str) -> bool | None:
+        """As ``_running``, read from Tart's own folder: for what is done next, a call would only make it older."""
+        vms = self._settings.home / "vms"
+        if not _is_folder(vms):
+            return await self._running(name)
+        return bool(lock_holder(self._config(name))) if _is_folder(vms / name) else None
+
     def _seen(self, name: str, *, running: bool) -> SeenVm:
         ours = self._runs.look(name)
         if running or isinstance(ours, Alive):
@@ -141,13 +150,7 @@ class TartVms:
             return True
 
         insecure = ("--insecure",) if self._settings.insecure else ()
-        done = await streamed(
-            [self._settings.program, "pull", str(name), *insecure],
-            op="pull",
-            idle_s=self._deadlines.pull_idle,
-            line=heard,
-            env=self._settings.call_env(),
-        )
+        done = await self._calls.pull(heard, str(name), *insecure)
         if done.code != 0:
             raise texts.error_of(f"The image {name} was not pulled", done.code, done.err)
         if furthest < _WHOLE:
@@ -181,7 +184,7 @@ class TartVms:
             raise
 
     async def _copied(self, op: str, source: str, name: str) -> None:
-        if await self._running(texts.checked_name(name)) is not None or self._runs.is_alive(name):
+        if await self._now(texts.checked_name(name)) is not None or self._runs.is_alive(name):
             raise NameTaken(
                 f"{name} was not made",
                 why="there is a VM of that name",
@@ -195,7 +198,7 @@ class TartVms:
         await self._ok("set", "set", texts.checked_name(name), *wanted)
 
     async def run(self, name: str) -> None:
-        running = await self._running(texts.checked_name(name))
+        running = await self._now(texts.checked_name(name))
         if running is None:
             raise NotThere(f"{name} was not run", why="there is none", fix="Begin from the start")
         if running or self._runs.is_alive(name):
@@ -309,12 +312,8 @@ class TartVms:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def _call(self, op: str, *arguments: str) -> Finished:
-        return await command(
-            [self._settings.program, *arguments],
-            op=op,
-            deadline_s=getattr(self._deadlines, "delete" if op == "drop" else op),
-            env=self._settings.call_env(),
-        )
+        deadline_s = getattr(self._deadlines, "delete" if op == "drop" else op)
+        return await self._calls.call(op, deadline_s, *arguments)
 
     async def _ok(self, op: str, *arguments: str) -> bytes:
         done = await self._call(op, *arguments)
@@ -323,6 +322,10 @@ class TartVms:
             what = " ".join(("tart", arguments[0], *subject, "failed"))
             raise texts.error_of(what, done.code, done.err)
         return done.out
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir()
 
 
 def _parsed(image: str) -> ImageName:
