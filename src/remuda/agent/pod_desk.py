@@ -76,6 +76,7 @@ class Standing:
     def failed(self, error: RemudaError) -> Denied | None:
         """Nothing was answered; None: try again later."""
         if not isinstance(error, REFUSALS):
+            self._since = None  # who was away may refuse for a while when it is back
             return None
         self._begin()
         if not self.is_hopeless:

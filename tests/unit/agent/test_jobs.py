@@ -182,6 +182,36 @@ async def test_an_api_server_that_refuses_for_a_while_or_is_away_for_long_fails_
 
 
 @on_virtual_time
+async def test_refusals_count_only_without_anything_else_between_them(tmp_path: Path) -> None:
+    side = Side(tmp_path)
+    side.desks.polls.append(GITHUB)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(side.jobs.next(RUNNER))
+        for sort in (Refused, Unavailable, Refused):
+            side.kube.wrong = broken(sort)
+            await side.clock.sleep(115)
+        assert not waiting.done()
+        side.kube.wrong = None
+        assert await waiting == GITHUB
+
+
+@on_virtual_time
+async def test_a_refusal_of_long_ago_does_not_count(tmp_path: Path) -> None:
+    side = Side(tmp_path)
+    no = NotYou(401, "expired")
+    side.desks.polls.append(no)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(side.jobs.next(RUNNER))
+        await side.clock.sleep(600)
+        side.desks.polls.extend([no, GITHUB])
+        side.kube.wrong = broken(Refused)
+        await side.clock.sleep(60)
+        assert not waiting.done()
+        side.kube.wrong = None
+        assert await waiting == GITHUB
+
+
+@on_virtual_time
 async def test_one_whose_dispatch_hangs_holds_up_no_other(tmp_path: Path) -> None:
     side = Side(tmp_path)
     side.desks.hangs.add(f"{SECRET}-1")
@@ -222,6 +252,21 @@ async def test_a_job_that_cannot_be_begun_is_asked_for_again_and_begun_in_the_en
     assert await side.jobs.next(RUNNER) == LOCAL
     assert len(side.desks.polled) > 1
     assert side.files() == [FILE]
+
+
+@pytest.mark.parametrize("then", [GoHome("too late"), GITHUB], ids=["sent home", "another job"])
+def test_a_job_that_is_not_ours_any_more_when_dispatch_is_back_is_dropped(
+    tmp_path: Path, then: GoHome
+) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        side = Side(tmp_path)
+        side.desks.polls.extend([LOCAL, then])
+        side.desks.reports.extend([unreachable()] * 20)
+        assert await side.jobs.next(RUNNER) == then
+        assert side.files() == []
+
+    story()
 
 
 @on_virtual_time
