@@ -169,7 +169,8 @@ class Tools:
     async def over(
         self, care: Care, record: VmRecord, verdict: Verdict, state: State = State.EXITED
     ) -> None:
-        """Write down how it ended, once and for all."""
+        """Write down how it ended, once and for all. Its log is kept first: then it is there when the end is."""
+        self.parts.logs.keep(care.uid, self.mailbox(care.uid), verdict)
         await self.parts.ledger.write(replace(record, state=state, verdict=verdict))
         self.parts.metrics.ends.labels("succeeded" if verdict.succeeded else "failed").inc()
         if verdict.reason not in GUESTS_OWN:

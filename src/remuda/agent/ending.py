@@ -159,7 +159,7 @@ class EndSteps:
 
     async def _save(self, care: Care, record: VmRecord | None) -> None:
         """Have the log kept and dispatch told, before the mailbox goes."""
-        if record is None or record.verdict is None or record.started_at is None:
+        if record is None or record.verdict is None:
             return
         self._parts.logs.keep(care.uid, self._tools.mailbox(care.uid), record.verdict)
         if await self._finish(care, record):

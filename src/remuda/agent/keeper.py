@@ -79,8 +79,6 @@ class Keeper:
         self._cares: dict[str, Care] = {}
         self._group: asyncio.TaskGroup | None = None
         self._left: dict[str, str] = {}
-        self.unfit = ""
-        """Why no VM can run here, as a sentence; empty: nothing is known against it."""
         self.pods.on_change(self.wake)
 
     async def run(self) -> None:
@@ -111,6 +109,11 @@ class Keeper:
             self._group.create_task(self._life(care), name=f"vm of {pod_uid}")
 
     # --- what others ask ----------------------------------------------------------------------------------------------
+
+    @property
+    def unfit(self) -> str:
+        """Why no VM can run here, as a sentence; empty: nothing is known against it."""
+        return self.slots.unfit
 
     def troubles(self) -> tuple[str, ...]:
         """Return what a person should look at, as sentences."""
@@ -218,9 +221,11 @@ class Keeper:
         if step.action is Action.LOOK_AGAIN:
             return self._failed(care, None)
         log.info("step", uid=care.uid, action=step.action.value, why=step.why)
-        await self._take(care, sight, step.action)
-        if step.action is Action.REAP:
+        if step.action is Action.REAP:  # garbage collection may have it meanwhile
+            await self._take(care, sight, step.action)
             return self._resync_s()
+        async with care.working:
+            await self._take(care, sight, step.action)
         if step.action is Action.FORGET:
             return None
         return self._after(care, sight, step.action)
@@ -315,7 +320,6 @@ class Keeper:
         care.repeats = care.repeats + 1 if now == care.last else 0
         care.last = now
         care.failures = 0
-        self.unfit = "" if action in {Action.CLONE, Action.START} else self.unfit
         if care.repeats == 0:
             return _AT_ONCE
         return BACKOFF.wait_s(care.repeats, self._parts.ids.fraction())
@@ -337,7 +341,7 @@ class Keeper:
             case KubeError():
                 return
             case driver.HostUnfit():
-                self.unfit = f"{error.what}: {error.why}"
+                self.slots.cannot_run(error)
                 reason = "HostUnfit"
             case driver.TimedOut():
                 reason = "VMStuck"

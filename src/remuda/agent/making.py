@@ -16,6 +16,7 @@ from remuda.agent.known_pods import vm_container
 from remuda.control.backoff import spread
 from remuda.ports.vms import (
     Ending,
+    HostUnfit,
     NoSlot,
     NotThere,
     Power,
@@ -142,6 +143,8 @@ class Making:
             await self._tools.over(care, record, failed("NoSlot", error.why, clock.now()))
             return
         except VmsError as error:
+            if isinstance(error, HostUnfit):
+                self._tools.slots.cannot_run(error)
             # It may run all the same. The next look tells; if it does not, this is why.
             care.run_end = RunEnd(how=Ending.NEVER_BOOTED, why=f"{error.what}: {error.why}")
             log.warning("a VM could not be started", vm=care.vm, error=str(error))
@@ -149,6 +152,7 @@ class Making:
         if care.began_at is not None:
             path = "warm" if care.warm else "cold"
             metrics.provision.labels(path).observe(clock.monotonic() - care.began_at)
+        self._tools.slots.can_run()
         care.just_seen = SeenVm(name=care.vm, power=Power.RUNNING)
 
 

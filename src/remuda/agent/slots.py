@@ -14,7 +14,7 @@ import structlog
 from remuda.agent.decide.capacity import Slots, slots
 from remuda.agent.decide.recorded import State
 from remuda.control.backoff import spread
-from remuda.ports.vms import Power, VmsError
+from remuda.ports.vms import HostUnfit, Power, VmsError
 
 if TYPE_CHECKING:
     from remuda.agent.decide.capacity import HostOffer
@@ -31,6 +31,8 @@ PATIENCE_S: Final = 10.0
 """How long a start waits for the list of what runs; then it goes by the last one."""
 HIDDEN_S: Final = 300.0
 """How long a host that refused a start counts as full: who took the slot may be another user, in no list of ours."""
+UNFIT_S: Final = 300.0
+"""How long a host counts as unfit after it said so: it gets no Pods meanwhile, so nobody would find it healed."""
 _MAY_RUN: Final = frozenset({State.STARTED, State.DELIVERING, State.DELIVERED, State.EXITED})
 
 
@@ -56,6 +58,7 @@ class SlotBook:
         self._hidden, self._hidden_until = 0, 0.0
         self._listed = False
         self._failed_at: float | None = None
+        self._unfit, self._unfit_until = "", 0.0
         self.freed = asyncio.Event()
         """Set when a slot may have become free. Whoever waits clears it."""
 
@@ -96,12 +99,28 @@ class SlotBook:
         self._hidden = max(0, most - len(self._taken | self._seen_ours))
         self._hidden_until = self._clock.monotonic() + HIDDEN_S
 
+    @property
+    def unfit(self) -> str:
+        """Why no VM can run here, as a sentence; empty: nothing is known against it."""
+        return self._unfit if self._clock.monotonic() < self._unfit_until else ""
+
+    def cannot_run(self, error: HostUnfit) -> None:
+        """Take the host's word that it can run no VM at all."""
+        self._unfit = f"{error.what}: {error.why}"
+        self._unfit_until = self._clock.monotonic() + UNFIT_S
+
+    def can_run(self) -> None:
+        """Take note that a VM was started: whatever was wrong is not any more."""
+        self._unfit = ""
+
     async def refresh(self) -> bool:
         """List what runs. Returns whether that went well; a failure leaves what was known."""
         try:
             inventory = await self._vms.inventory()
         except VmsError as error:
             self._failed_at = self._clock.monotonic()
+            if isinstance(error, HostUnfit):
+                self.cannot_run(error)
             log.info("the VMs of this host could not be listed", error=str(error))
             return False
         self._failed_at = None

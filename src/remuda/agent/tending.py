@@ -40,6 +40,7 @@ class Tending:
     async def serve(self, care: Care, sight: Sight) -> None:
         """Wait for the guest, ask dispatch for its one job, and hand it over."""
         record = sight.known_record()
+        care.run_end = None  # it runs after all
         self._tools.show(care)
         if record.ready_at is None:
             ready = await self._ready(care, record)
@@ -108,9 +109,7 @@ class Tending:
         """Wait for the guest. None: it is over, or it was given up."""
         clock, settings = self._parts.clock, self._parts.settings
         care.is_in("booting", clock.monotonic())
-        gone_s = (clock.now() - (record.started_at or record.accepted_at)).total_seconds()
-        left_s = settings.ready_timeout_s - max(0.0, gone_s)
-        ends_at = clock.monotonic() + left_s
+        ends_at = self._ran_at(care, record) + settings.ready_timeout_s
         look_at = clock.monotonic() + settings.look_s
         while True:
             signs = self._tools.signs(care)
@@ -134,11 +133,16 @@ class Tending:
                 look_at = clock.monotonic() + settings.look_s
             await clock.sleep(LOOK_S)
 
+    def _ran_at(self, care: Care, record: VmRecord) -> float:
+        if care.ran_at is None:  # another agent started it: only the wall clock can tell when
+            gone = self._parts.clock.now() - (record.started_at or record.accepted_at)
+            care.ran_at = self._parts.clock.monotonic() - max(0.0, gone.total_seconds())
+        return care.ran_at
+
     async def _warm(self, care: Care, record: VmRecord) -> VmRecord:
         clock = self._parts.clock
         record = await self._tools.write(care, replace(record, ready_at=clock.now()))
-        if care.ran_at is not None:
-            self._parts.metrics.boot.observe(clock.monotonic() - care.ran_at)
+        self._parts.metrics.boot.observe(clock.monotonic() - self._ran_at(care, record))
         self._tools.say(care, "RunnerWarm", "Its guest is ready and waits for a job")
         return record
 
