@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from tests.support.certificates import KeyPair
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRD_FOLDER = REPOSITORY / "charts" / "remuda" / "crds"
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
@@ -131,6 +133,10 @@ class RealControlPlane:
         )
         return file
 
+    def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> KeyPair:
+        """Sign a client certificate of a user, for what is asked of others than the API server."""
+        return self._authority.client(user, groups)
+
     def kubeconfig_with_token(self, name: str, token: str) -> Path:
         """Write a kubeconfig of whom a token belongs to."""
         file = self._folder / f"{name}.kubeconfig"
@@ -180,6 +186,9 @@ class RealControlPlane:
 
     def _start_apiserver(self) -> None:
         server = self._authority.server("kube-apiserver")
+        kubelet_client = self._authority.client(
+            "kube-apiserver-kubelet-client", ("system:masters",)
+        )
         tokens = self._folder / "tokens.csv"
         tokens.write_text(f'{self.access.admin_token},admin,admin,"system:masters"\n')
         self._processes.start(
@@ -192,6 +201,9 @@ class RealControlPlane:
                 f"--tls-cert-file={server.certificate}",
                 f"--tls-private-key-file={server.key}",
                 f"--client-ca-file={self._authority.file}",
+                # How it shows itself to agents when it asks them for logs; their authority is the same one.
+                f"--kubelet-client-certificate={kubelet_client.certificate}",
+                f"--kubelet-client-key={kubelet_client.key}",
                 f"--token-auth-file={tokens}",
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
