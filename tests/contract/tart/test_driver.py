@@ -213,6 +213,11 @@ async def test_a_vm_whose_folder_was_taken_away_still_runs_until_it_is_stopped(
 ) -> None:
     await host.make(A)
     await host.vms.run(A)
+
+    async def boots() -> int:
+        return len(host.tart.boots(A))
+
+    await eventually(boots, within_s=SLOW_S)  # from now on tart itself needs the folder no more
     host.tart.vm(A).folder.rename(host.folder / "taken away")
     assert await host.vms.observe(A) == SeenVm(name=A, power=Power.RUNNING)
     assert (await host.vms.inventory()).vms == (SeenVm(name=A, power=Power.RUNNING),)
