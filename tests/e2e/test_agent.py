@@ -10,7 +10,7 @@ import pytest
 from tests.support.agents import processes_below
 from tests.support.docker_registry import docker_registry
 from tests.support.eventually import eventually
-from tests.support.macs import a_mac, push_runner_image
+from tests.support.macs import SIZE, a_mac, push_runner_image
 from tests.support.ranch import Ranch, a_ranch
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def test_a_job_on_a_mac(ranch: Ranch, registry: DockerRegistry) -> None:
     mac = a_mac(ranch.folder / "mac")
     host = ranch.add_host(*mac.options, env=mac.env)
     await ranch.agents.ready(host)
-    await ranch.create_pool("mac", 1, os="darwin", image=image)
+    await ranch.create_pool("mac", 1, image=image, resources=SIZE)
     (runner,) = await ranch.warm("mac")
 
     job = await ranch.post("mac", "echo on a mac")

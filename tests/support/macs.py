@@ -1,4 +1,8 @@
-"""Mac minis for tests: hosts whose ``tart`` is the stand-in, and a runner image in a real registry."""
+"""
+Mac minis for tests: hosts whose ``tart`` is the stand-in, and a runner image in a real registry.
+
+The machine under the stand-in is what it is, so its Node says ``linux`` here, and so must the pools.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.support.docker_registry import DockerRegistry
 
+SIZE = {"cpu": 4, "memory": "4Gi"}
+"""Of a VM, for pools: Tart makes none that is smaller."""
 GUEST = REPOSITORY / "images/guest/remuda-guest"
 _ACCEPT = "application/vnd.oci.image.manifest.v1+json"
 _PROGRAM = """\
@@ -33,7 +39,10 @@ class Mac:
 
     @property
     def options(self) -> tuple[str, ...]:
-        return ("--driver=tart", f"--tart-program={self.tart.program}", "--insecure-registry")
+        return (
+            *("--driver=tart", f"--tart-program={self.tart.program}", "--insecure-registry"),
+            *("--cpus=8", "--memory=16Gi"),  # of a mini, whatever the machine under it has
+        )
 
     @property
     def env(self) -> dict[str, str]:

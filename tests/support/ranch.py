@@ -180,8 +180,7 @@ class Ranch:
 @asynccontextmanager
 async def a_ranch(plane: RealControlPlane, database_url: str, folder: Path) -> AsyncIterator[Ranch]:
     """Start operator and dispatch in a namespace of their own; the test adds hosts and pools."""
-    if AGENT_RBAC.exists():
-        plane.kubectl("apply", f"--filename={AGENT_RBAC}")
+    plane.kubectl("apply", f"--filename={AGENT_RBAC}")
     namespace = f"ranch-{next(_numbers)}"
     admin = plane.access.kubeconfig
     settings = DatabaseSettings(url=database_url, connections_min=1, connections_max=2)
