@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remuda.adapters.process.guest import guest_script
+from remuda.adapters.process.leftovers import MARKER, kill_leftovers
 from remuda.agent.mailbox import HostMailbox
 from tests.support.debian import unpacked_or_skip
 from tests.support.processes import pause, seconds
@@ -97,6 +98,7 @@ class Guest:
                     "REMUDA_POWER_OFF": f"echo off >>'{self.folder}/power'",
                     "REMUDA_NAP_SECONDS": "0.05",
                     "REMUDA_GRACE_SECONDS": "1",
+                    MARKER: str(self.folder),
                     **self.env,
                     **env,
                 },
@@ -163,3 +165,5 @@ class Guest:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        while kill_leftovers(self.folder):
+            pause(0.02)

@@ -87,6 +87,21 @@ def test_a_guest_that_is_told_to_stop_without_a_job_ends_well(guest: Guest) -> N
     assert guest.mailbox.look().started is False
 
 
+def test_a_job_that_came_with_a_stop_is_not_run_and_has_not_succeeded(guest: Guest) -> None:
+    guest.put("echo run")
+    guest.mailbox.put_stop()
+    guest.start()
+    assert guest.ended().code == 143
+    assert guest.log() == ""
+
+
+def test_a_signal_before_a_job_is_no_success_for_a_job_may_come_yet(guest: Guest) -> None:
+    guest.start()
+    guest.until("ready")
+    os.kill(guest.processes[-1].pid, signal.SIGTERM)
+    assert guest.ended().code == 143
+
+
 @pytest.mark.parametrize("told_by", ["mailbox", "signal"])
 def test_a_job_that_is_told_to_stop_may_tidy_up(guest: Guest, told_by: str) -> None:
     guest.put("trap 'echo tidy; exit 5' TERM; echo begun; while :; do sleep 0.05; done")
@@ -159,7 +174,7 @@ def test_where_there_is_no_runner_the_job_fails_and_the_machine_ends(guest: Gues
     [
         pytest.param(b"", id="empty"),
         pytest.param(b'{"kind":"local","script":"true"', id="half"),
-        pytest.param(b'{"kind":"local","script":"tr\\ue"}', id="half an escape"),
+        pytest.param(b'{"kind":"local","script":"tr\\u12"}', id="half an escape"),
         pytest.param(b'["local"]', id="a list"),
         pytest.param(b'{"kind":"local","script":"true\\u0000"}', id="a character of no text"),
     ],

@@ -82,6 +82,7 @@ class ProcessVms:
             folder / part for part in ("vms", "mailboxes", "logs")
         )
         self._images = ImageFolders(settings.images.resolve())
+        self._making: set[str] = set()
         self._abilities = Abilities(
             runtime="process",
             guest_os=frozenset({"darwin" if sys.platform == "darwin" else "linux"}),
@@ -183,12 +184,11 @@ class ProcessVms:
     # --- looking ---
 
     def _inventory(self) -> Inventory:
-        names = sorted(
-            entry.name
-            for entry in (self._vms.iterdir() if self._vms.exists() else ())
-            if not entry.name.startswith(".")
-        )
-        seen = (self._seen(name) for name in names)
+        names = sorted(entry.name for entry in self._vms.iterdir()) if self._vms.exists() else []
+        for name in names:  # what an agent that was killed has begun is no guest, and never will be
+            if name.startswith(_UNFINISHED) and name not in self._making:
+                remove_tree(self._vms / name)
+        seen = (self._seen(name) for name in names if not name.startswith("."))
         return Inventory(vms=tuple(vm for vm in seen if vm))
 
     def _seen(self, name: str) -> SeenVm | None:
@@ -242,8 +242,9 @@ class ProcessVms:
                 fix="Find out whose it is; delete it if it is yours",
             )
         self._vms.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await asyncio.to_thread(remove_tree, unfinished)
+        self._making.add(unfinished.name)
         try:
+            await asyncio.to_thread(remove_tree, unfinished)
             unfinished.mkdir(mode=0o700)
             for part in (_HOME, _TMP, _WORK):
                 (unfinished / part).mkdir(mode=0o700)
@@ -251,8 +252,10 @@ class ProcessVms:
                 await _copy(source, unfinished / _HOME, op, deadline_s)
             unfinished.rename(target)
         except BaseException:
-            remove_tree(unfinished)
+            await asyncio.to_thread(remove_tree, unfinished)
             raise
+        finally:
+            self._making.discard(unfinished.name)
 
     def _script(self) -> Path:
         told = self._settings.guest
