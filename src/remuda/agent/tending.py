@@ -11,6 +11,7 @@ import structlog
 
 from remuda.agent.decide.recorded import State, Verdict
 from remuda.agent.decide.verdict import failed, sent_home, settle
+from remuda.agent.known_pods import vm_container
 from remuda.agent.mailbox import LOOK_S, HostMailboxError, take_back_once_read
 from remuda.agent.parts import Denied
 from remuda.agent.racing import first_of
@@ -21,10 +22,13 @@ from remuda.ports.vms import Power, VmsError
 if TYPE_CHECKING:
     from remuda.agent.care import Care, Sight, Tools
     from remuda.agent.decide.recorded import VmRecord
+    from remuda.kube.core import Pod
 
 log = structlog.get_logger(__name__)
 
 FOREVER_S: Final = 3600.0
+IDLE_TIMEOUT: Final = "REMUDA_IDLE_TIMEOUT_SECONDS"
+"""Variable of a runner's container: after how long without work its runner goes."""
 
 
 class _Timed(msgspec.Struct, frozen=True):
@@ -159,7 +163,7 @@ class Tending:
         )
         await self._tools.write(care, record)
         # What cannot be put in leaves DELIVERING behind: the next look finds out whether a job is in there.
-        self._tools.mailbox(care.uid).put_job(job.document)
+        self._tools.mailbox(care.uid).put_job(_for_guest(job.document, care.pod))
         record = replace(record, state=State.DELIVERED, delivered_at=clock.now())
         await self._tools.write(care, record)
         self._tools.say(care, "JobDelivered", f"The job {job.job_id} was handed to its guest")
@@ -217,6 +221,20 @@ class Tending:
             self._tools.mailbox(care.uid).put_stop()
         except HostMailboxError as error:
             log.info("a guest could not be told to stop", vm=care.vm, error=str(error))
+
+
+def _for_guest(document: bytes, pod: Pod | None) -> bytes:
+    """Add to a job what the Pod says to its runner: a guest does not see the environment of its Pod."""
+    container = vm_container(pod) if pod is not None else None
+    given = {one.name: one.value for one in container.env} if container is not None else {}
+    idle_s = given.get(IDLE_TIMEOUT, "")
+    if not idle_s.isascii() or not idle_s.isdecimal():
+        return document
+    try:
+        fields = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return document
+    return msgspec.json.encode({**fields, "idle_timeout_seconds": int(idle_s)})
 
 
 def _deadline(document: bytes) -> datetime | None:

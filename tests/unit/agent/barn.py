@@ -25,6 +25,7 @@ from remuda.agent.ledger import Ledger
 from remuda.agent.metrics import AgentMetrics
 from remuda.agent.record import RecordFolder
 from remuda.agent.settings import AgentSettings
+from remuda.agent.tending import IDLE_TIMEOUT
 from remuda.control.events import EventRecorder, EventSettings
 from remuda.kube.core import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, Namespace, ServiceAccount
 from remuda.kube.meta import ObjectMeta
@@ -252,7 +253,9 @@ class Barn:
 
     # --- people -------------------------------------------------------------------------------------------------------
 
-    async def add_pod(self, name: str = "mac-1", *, image: str = IMAGE, vm: bool = True) -> str:
+    async def add_pod(
+        self, name: str = "mac-1", *, image: str = IMAGE, vm: bool = True, idle_s: int = 0
+    ) -> str:
         """Bind a Pod to the host. Returns its UID."""
         with suppress(Exception):
             account = ServiceAccount(metadata=ObjectMeta(name=name, namespace=SPACE))
@@ -262,6 +265,7 @@ class Barn:
             "name": "runner",
             "image": image,
             "resources": {"requests": asked, "limits": asked},
+            "env": [{"name": IDLE_TIMEOUT, "value": str(idle_s)}] if idle_s else [],
         }
         body = {
             "apiVersion": "v1",
