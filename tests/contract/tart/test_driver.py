@@ -201,6 +201,12 @@ async def test_what_somebody_else_runs_is_seen_and_its_end_is_not_ours_to_tell(
 async def test_a_guest_is_asked_before_it_is_switched_off(host: DrivenTart) -> None:
     await host.make(A, ASKED_TO_END)
     await host.vms.run(A)
+    leases = host.tart.desk.folder / "dhcpd_leases"
+
+    async def is_watched() -> bool:
+        return leases.exists()  # then the stand-in hears signals
+
+    await eventually(is_watched, within_s=SLOW_S)
     await host.vms.stop(A, grace_s=SLOW_S)
     assert (host.vms.mailbox(A) / "runner.log").read_text() == "asked\n"
     seen = await ended(host, A)
