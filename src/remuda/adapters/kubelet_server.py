@@ -291,9 +291,8 @@ class _Server:
     ) -> None:
         try:
             pieces = await self._logs.open(*asked)
-        except NoSuchLog as error:
-            raise _Refusal(HTTPStatus.NOT_FOUND, str(error)) from None
-        except NoLogYet as error:
+        except (NoSuchLog, NoLogYet) as error:
+            # Not 404: of that one an API server tells the person who asked none of our words.
             raise _Refusal(HTTPStatus.BAD_REQUEST, str(error)) from None
         except RemudaError as error:
             raise _Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None

@@ -254,7 +254,7 @@ async def test_everything_else_is_refused_with_a_sentence(
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (NoSuchLog("No log", why="there is none", fix="Wait"), 404),
+        (NoSuchLog("No log", why="there is none", fix="Wait"), 400),
         (NoLogYet("No log", why="there is none", fix="Wait"), 400),
         (BadInput("No log", why="the disk is broken", fix="Wait"), 500),
     ],
