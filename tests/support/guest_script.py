@@ -33,6 +33,8 @@ class Shell:
 
     argv: tuple[str, ...]
     path: str
+    gives_interrupts_back: bool = True
+    """Whether what runs beside the shell can be interrupted: GNU's env sees to it, or job control."""
 
 
 SHELLS = ("dash", "bash", "busybox", "like-macos")
@@ -48,7 +50,7 @@ def a_shell(name: str, folder: Path) -> Shell:
     if name == "busybox":
         busybox = unpacked_or_skip("busybox-static") / "bin" / "busybox"
         subprocess.run([busybox, "--install", "-s", folder], check=True)  # noqa: S603 - Debian's busybox
-        return Shell((str(folder / "sh"),), str(folder))
+        return Shell((str(folder / "sh"),), str(folder), gives_interrupts_back=False)
     assert name == "like-macos"
     for tool in _TOOLS.split():  # all but setsid: there is none on macOS, where sh is bash
         (folder / tool).symlink_to(_found(tool))

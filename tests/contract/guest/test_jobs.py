@@ -69,6 +69,12 @@ def test_whatever_ends_it_an_exit_code_comes_of_it(guest: Guest, script: str, co
     assert guest.ran(script).code in {code, 126 if code == 127 else code}
 
 
+def test_a_job_can_be_interrupted(guest: Guest) -> None:
+    if not guest.shell.gives_interrupts_back:
+        return  # busybox cannot give back what a shell takes from what runs beside it
+    assert guest.ran("trap 'exit 9' INT; kill -INT $$; exit 1").code == 9
+
+
 def test_output_is_there_while_the_job_runs(guest: Guest) -> None:
     go = guest.folder / "go"
     guest.put(f"echo early; until [ -e '{go}' ]; do sleep 0.05; done; echo late")
@@ -125,6 +131,7 @@ def test_a_job_that_will_not_stop_is_killed_with_its_children(guest: Guest) -> N
 
 
 def test_the_deadline_of_a_job_is_kept(guest: Guest) -> None:
+    guest.env["REMUDA_GRACE_SECONDS"] = "50"
     zone = timezone(-timedelta(hours=7, minutes=30))
     passed = (SystemClock().now() - timedelta(minutes=1)).astimezone(zone)
     ended = guest.ran("sleep 1000", deadline=passed.isoformat())
