@@ -77,14 +77,14 @@ def test_what_a_guest_says_is_the_same_however_it_is_cut_up(cuts: list[int]) -> 
 )
 def test_what_no_guest_of_ours_says_is_not_understood(said: bytes) -> None:
     with pytest.raises(Garbled) as refused:
-        Hearing().feed(said)
+        list(Hearing().feed(said))
     assert "etc" not in str(refused.value), "the guest's words are not repeated"
 
 
 @given(st.binary(max_size=4096))
 def test_whatever_bytes_come_only_known_files_of_bounded_size_come_out(said: bytes) -> None:
     try:
-        heard = Hearing().feed(b"log 3\nabc" + said)
+        heard = list(Hearing().feed(b"log 3\nabc" + said))
     except Garbled:
         return
     for message in heard:
@@ -92,11 +92,18 @@ def test_whatever_bytes_come_only_known_files_of_bounded_size_come_out(said: byt
             assert len(message.content) <= SIZES_MAX[message.name]
 
 
+def test_what_came_before_a_wrong_word_was_said() -> None:
+    heard = Hearing().feed(b"put ready 0\nnonsense\nput started 0\n")
+    assert next(heard) == Put("ready", b"")
+    with pytest.raises(Garbled):
+        next(heard)
+
+
 def test_a_file_at_its_bound_is_heard_and_waited_for() -> None:
     hearing = Hearing()
     size = SIZES_MAX["exit.json"]
-    assert hearing.feed(f"put exit.json {size}\n".encode() + b"x" * (size - 1)) == []
-    assert hearing.feed(b"x") == [Put("exit.json", b"x" * size)]
+    assert not list(hearing.feed(f"put exit.json {size}\n".encode() + b"x" * (size - 1)))
+    assert list(hearing.feed(b"x")) == [Put("exit.json", b"x" * size)]
 
 
 def test_the_host_says_who_and_what_in_words_of_one_line() -> None:

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from remuda.model.mailbox import EXIT, JOB, READY, STARTED, STOP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SIZES_MAX: Final = {READY: 4096, STARTED: 4096, EXIT: 16 * 1024}
 """What a guest may put into its mailbox, and how large each file may be."""
@@ -76,13 +79,11 @@ class Hearing:
     """The file whose bytes come next, and how many; an empty name: the log."""
     _times: dict[str, int] = field(default_factory=dict)
 
-    def feed(self, raw: bytes) -> list[Message]:
-        """Take what came and return what it makes whole. Raises Garbled, and then must not be fed again."""
+    def feed(self, raw: bytes) -> Iterator[Message]:
+        """Take what came and yield what it makes whole. Raises Garbled, and then must not be fed again."""
         self._raw += raw
-        heard: list[Message] = []
         while (message := self._next()) is not None:
-            heard.append(message)
-        return heard
+            yield message
 
     def _next(self) -> Message | None:
         if self._awaited is None:

@@ -256,6 +256,8 @@ class Keeper:
         self._look_for_end()
 
     def _look_for_end(self) -> None:
+        if "qmp_capabilities" not in self._qmp.answers:
+            return  # it would refuse what is asked now
         if not self._told_off and (self._folder / plan.STOP).exists():
             self._told_off = True
             self._to_guest += channel.OFF

@@ -1,0 +1,188 @@
+"""The process beside each guest, with a program in QEMU's place that says what a hostile guest might."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.adapters import detached
+from remuda.adapters.qemu import plan
+from remuda.adapters.qemu.relay import LOG_MAX_BYTES, OUTPUT_MAX_BYTES, TAIL_BYTES
+from remuda.agent.mailbox import HostMailbox
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SLOW_S = 60.0
+PLAYED = """
+import json, os, socket, sys, time
+said = {word.split("=")[0]: socket.socket(fileno=int(word.split("=")[1])) for word in sys.argv[1:]}
+qmp, guest, console = said["qmp"], said["guest"], said["console"]
+lines = qmp.makefile("r")
+def say(**words):
+    qmp.sendall(json.dumps(words).encode() + b"\\n")
+say(QMP={})
+def until(wanted):
+    for line in lines:
+        asked = json.loads(line)
+        say(**{"return": {"running": True, "status": "running"}, "id": asked["id"]})
+        if asked["execute"] == wanted:
+            return
+until("query-status")
+def halted():
+    say(event="SHUTDOWN", data={"guest": True, "reason": "guest-shutdown"})
+"""
+
+
+@dataclass
+class Played:
+    """A guest that does what a few lines of Python say."""
+
+    folder: Path
+
+    async def run(self, lines: str) -> None:
+        script = self.folder / "qemu.py"
+        script.write_text(PLAYED + lines)
+        (self.folder / "mailbox").mkdir()
+        argv = [sys.executable, str(script), "qmp=@qmp@", "guest=@channel@", "console=@console@"]
+        identity = {"host_name": "a", "machine_id": "0" * 32, "seed": "0" * 128}
+        told = plan.Plan(
+            argv=argv,
+            mailbox=str(self.folder / "mailbox"),
+            identity={**identity, "mac": "02:00:00:00:00:01"},
+        )
+        plan.write_plan(self.folder, told)
+        keeper = [sys.executable, "-I", "-m", "remuda.adapters.qemu.relay", str(self.folder)]
+        await detached.start(keeper, folder=self.folder / "run", log=self.folder / "log")
+
+    async def ended(self) -> plan.End:
+        async def look() -> bool:
+            return isinstance(detached.look(self.folder / "run"), detached.Over)
+
+        await eventually(look, within_s=SLOW_S)
+        end = plan.read_end(self.folder)
+        assert end is not None, (self.folder / "log").read_text()
+        return end
+
+    @property
+    def mailbox(self) -> HostMailbox:
+        return HostMailbox(self.folder / "mailbox")
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+
+@pytest.fixture
+async def guest(tmp_path: Path) -> AsyncIterator[Played]:
+    yield Played(tmp_path)
+    await detached.kill(tmp_path / "run", within_s=SLOW_S)
+
+
+async def test_a_job_goes_in_and_its_end_comes_out(guest: Played) -> None:
+    await guest.run(
+        """
+guest.sendall(b"who\\n")
+heard = guest.makefile("rb")
+assert heard.readline().startswith(b"id a ")
+guest.sendall(b"put ready 0\\n")
+assert heard.readline() == b"put job.json 7\\n"
+assert heard.read(7) == b'{"a":1}'
+guest.sendall(b"put started 0\\nlog 3\\nhi\\n")
+assert heard.readline() == b"rm job.json\\n"
+guest.sendall(b'put exit.json 10\\n{"code":3}')
+halted()
+"""
+    )
+
+    async def ready() -> bool:
+        return guest.mailbox.look().ready
+
+    await eventually(ready, within_s=SLOW_S)
+    guest.mailbox.put_job(b'{"a":1}')
+
+    async def started() -> bool:
+        return guest.mailbox.look().started
+
+    await eventually(started, within_s=SLOW_S)
+    guest.mailbox.take_job_back()
+    assert (await guest.ended()).how == "halted", guest.log()
+    signs = guest.mailbox.look()
+    assert signs.exit is not None
+    assert signs.exit.code == 3
+    assert guest.mailbox.log_tail() == "hi\n"
+
+
+async def test_a_guest_that_writes_other_files_is_not_heard_any_more(guest: Played) -> None:
+    await guest.run(
+        """
+guest.sendall(b"put ready 0\\nput ../plan.json 2\\n{}put started 0\\n")
+time.sleep(0.5)
+halted()
+"""
+    )
+    assert (await guest.ended()).how == "halted"
+    assert [path.name for path in (guest.folder / "mailbox").iterdir()] == ["ready"]
+    assert "is not heard any more" in guest.log()
+
+
+async def test_a_guest_cannot_fill_the_disk_with_its_log_or_its_console(guest: Played) -> None:
+    more = 4 * 1024 * 1024
+    chunks = (LOG_MAX_BYTES + more) // 65536
+    await guest.run(
+        f"""
+for number in range({chunks}):
+    guest.sendall(b"log 65536\\n" + b"x" * 65535 + b"\\n")
+guest.sendall(b"log 4\\nend\\n")
+for number in range({more // 65536}):
+    console.sendall(b"y" * 65536)
+console.sendall(b"last words\\n")
+guest.sendall(b'put exit.json 10\\n{{"code":0}}')
+halted()
+"""
+    )
+    assert (await guest.ended()).how == "halted", guest.log()[-500:]
+    kept = (guest.folder / "mailbox/runner.log").stat().st_size
+    assert kept <= LOG_MAX_BYTES + TAIL_BYTES + 100
+    assert guest.mailbox.log_tail().endswith("end\n"), "the end is what a person wants to see"
+    assert len(guest.log()) <= OUTPUT_MAX_BYTES + TAIL_BYTES + 100
+    assert guest.log().endswith("last words\n")
+
+
+async def test_a_qemu_that_breaks_is_a_crash_with_its_last_words(guest: Played) -> None:
+    await guest.run('print("the disk is on fire", file=sys.stderr, flush=True); sys.exit(1)')
+    end = await guest.ended()
+    assert end.how == "crashed"
+    assert "the disk is on fire" in end.why
+
+
+async def test_a_qemu_that_talks_nonsense_is_ended(guest: Played) -> None:
+    await guest.run('qmp.sendall(b"nonsense\\n"); time.sleep(600)')
+    assert (await guest.ended()).how == "crashed"
+
+
+async def test_a_stop_asks_the_guest_and_a_quit_asks_qemu(guest: Played) -> None:
+    await guest.run(
+        """
+assert guest.recv(100) == b"off\\n"
+until("system_powerdown")
+until("quit")
+"""
+    )
+    (guest.folder / plan.STOP).touch()
+    await asyncio.sleep(0.2)
+    (guest.folder / plan.QUIT).touch()
+    assert (await guest.ended()).how == "stopped"
+
+
+async def test_the_plan_is_for_this_user_alone(guest: Played) -> None:
+    await guest.run("halted()")
+    await guest.ended()
+    assert (guest.folder / plan.PLAN).stat().st_mode & 0o077 == 0
+    assert json.loads((guest.folder / plan.END).read_text())["how"] == "halted"
