@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from remuda.agent.decide.recorded import State
+from remuda.agent.log_store import Kept, last_words
 from remuda.agent.mailbox import HostMailbox, HostMailboxError
 from remuda.model.errors import BadInput, RemudaError
 
@@ -157,25 +158,31 @@ class LogReading:
         self, record: VmRecord, position: int, first: _Extent, request: LogRequest
     ) -> AsyncGenerator[tuple[bytes, datetime], None]:
         """Give what there is, then, if it is followed, what comes, until the runner is over and all of it was given."""
+        # What is not followed ends where it ended when it was opened, however the guest plays with its file.
+        left = None if request.follow else max(0, first.end - position)
         while True:
             over = not request.follow or self._is_over(
                 record
-            )  # asked first: what it wrote last must not be missed
-            while True:
+            )  # first: its last words must not be missed
+            while left is None or left > 0:
                 place = position
                 position, piece = await self._threads(partial(self._read, record, place))
                 if not piece:
                     break
+                if left is not None:
+                    piece = piece[:left]
+                    left -= len(piece)
                 yield piece, first.at if place < first.end else self._clock.now()
-                if not request.follow and position >= first.end:
-                    return
             if over:
                 return
             await self._clock.sleep(LOOK_S)
 
     def _is_over(self, record: VmRecord) -> bool:
-        now = next((r for r in self._sources.records() if r.pod_uid == record.pod_uid), None)
+        now = self._now(record)
         return now is None or now.verdict is not None
+
+    def _now(self, record: VmRecord) -> VmRecord | None:
+        return next((r for r in self._sources.records() if r.pod_uid == record.pod_uid), None)
 
     # --- what blocks --------------------------------------------------------------------------------------------------
 
@@ -189,7 +196,7 @@ class LogReading:
             written = _time(live.modified_s)
             at = written if written is not None and began <= written <= now else now
             return _Extent(max(0, live.size_bytes - SHOWN_MAX_BYTES), live.size_bytes, at)
-        kept = self._sources.store.kept(record.pod_uid)
+        kept = self._kept(record)
         if kept is not None:
             return _Extent(kept.start, kept.end, kept.at)
         return _Extent(0, 0, began)
@@ -228,12 +235,20 @@ class LogReading:
                     return position + len(live), live
         except HostMailboxError:
             pass  # the mailbox is gone, so the log was kept before
-        kept = self._sources.store.kept(record.pod_uid)
+        kept = self._kept(record)
         if kept is None:
             return position, b""
         position = max(position, kept.start)
         piece = kept.content[position - kept.start :][:CHUNK_BYTES]
         return position + len(piece), piece
+
+    def _kept(self, record: VmRecord) -> Kept | None:
+        """Return what was kept; of a Pod that failed before there was anything to keep, why it failed."""
+        kept = self._sources.store.kept(record.pod_uid)
+        now = self._now(record)
+        if kept is not None or now is None or now.verdict is None:
+            return kept
+        return Kept(start=0, content=last_words(now.verdict), at=now.verdict.finished_at)
 
     def _mailbox(self, record: VmRecord) -> HostMailbox:
         return HostMailbox(self._sources.mailbox(record.vm))

@@ -82,9 +82,7 @@ class DiskLogStore:
             if before is not None and (found is None or before.end >= found[0] + len(found[1])):
                 return
             start, content = found or (0, b"")
-            if not content and not verdict.succeeded:
-                # Else nobody who asks for the log would learn anything.
-                content = f"remuda: {verdict.reason}: {verdict.message}\n".encode()
+            content = content or last_words(verdict)
             self._write(pod_uid, Kept(start=start, content=content, at=verdict.finished_at))
         except OSError as error:
             log.warning("log not kept", pod_uid=pod_uid, error=error.strerror)
@@ -114,6 +112,13 @@ class DiskLogStore:
         head = msgspec.json.encode(_Head(format=_FORMAT, start=kept.start, at=kept.at))
         with open_folder(self._folder) as folder:
             write_whole(folder, _file(pod_uid), head + b"\n" + kept.content)
+
+
+def last_words(verdict: Verdict) -> bytes:
+    """Return what stands in place of a log that was never written: of a runner that failed, why."""
+    if verdict.succeeded:
+        return b""
+    return f"remuda: {verdict.reason}: {verdict.message}\n".encode()
 
 
 def _end_of(mailbox: HostMailbox) -> tuple[int, bytes] | None:

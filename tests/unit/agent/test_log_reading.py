@@ -142,6 +142,25 @@ def test_a_runner_that_failed_without_a_log_says_why(host: Host) -> None:
     assert read(host) == b"remuda: StartFailed: No disk\n"
 
 
+def test_a_pod_that_was_refused_before_anything_was_made_says_why(host: Host) -> None:
+    host.mailbox.remove()
+    host.records = [replace(a_record(State.REFUSED), verdict=BROKEN)]
+    assert read(host) == b"remuda: StartFailed: No disk\n"
+
+
+def test_a_guest_that_keeps_rewriting_its_log_holds_no_reader(host: Host) -> None:
+    async def main() -> int:
+        host.write(b"x" * 3 * CHUNK_BYTES)
+        total = 0
+        async for piece in await host.open():
+            total += len(piece)
+            size = CHUNK_BYTES if total % (2 * CHUNK_BYTES) else 3 * CHUNK_BYTES
+            (host.folder / "runner.log").write_bytes(b"y" * size)
+        return total
+
+    assert run(main) <= 3 * CHUNK_BYTES
+
+
 def test_a_log_that_was_kept_is_not_lost_to_a_second_try(host: Host) -> None:
     host.write(b"one\n")
     host.end()
