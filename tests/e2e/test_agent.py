@@ -72,6 +72,10 @@ async def test_a_restart_in_the_middle_of_a_job_goes_on_with_it(ranch: Ranch) ->
     )
     await ranch.until_job(told, "running")
     await eventually(lambda: ranch.output(told), lambda text: "begun" in text, within_s=60)
+    shown = await asyncio.to_thread(
+        ranch.plane.kubectl, "logs", runner.name, f"--namespace={ranch.namespace}"
+    )
+    assert "begun\n" in shown
     assert await asyncio.to_thread(ranch.agents.stop, host) == 0, ranch.agents.log(host)[-3000:]
     before = await ranch.pod(runner.name)
     assert before is not None

@@ -28,6 +28,7 @@ from tests.support.dispatched import OVER, controller_token
 from tests.support.eventually import eventually
 from tests.support.history import is_alive, is_warm
 from tests.support.manifests import a_pool
+from tests.support.node_identity import node_identity
 from tests.support.operators import Operators
 from tests.support.servers import Api, Servers, a_token
 
@@ -73,12 +74,16 @@ class Ranch:
         full = f"{self.namespace}-{name or f'host-{len(self.agents.names) + 1}'}"
         folder = self.folder / full
         folder.mkdir(parents=True)
-        given = (f"--fleet={self.namespace}", f"--dispatch-url={self.servers.url(SERVER)}")
-        identity = self.plane.kubeconfig(f"system:node:{full}", ("system:nodes",))
+        identity = node_identity(self.plane, full)
+        given = (
+            f"--fleet={self.namespace}",
+            f"--dispatch-url={self.servers.url(SERVER)}",
+            f"--kubelet-client-ca={identity.client_ca}",
+        )
         host = Host(
             name=full,
             folder=folder,
-            kubeconfig=identity,
+            kubeconfig=identity.kubeconfig,
             options=(*given, *options),
             env=env or {},
         )

@@ -57,6 +57,7 @@ class Ledger:
         self._vms = {record.pod_uid: record for record in folder.found.vms}
         self._images = {record.image: record for record in folder.found.images}
         self._unreadable = {bad.pod_uid: bad for bad in folder.found.unreadable if bad.pod_uid}
+        self._handlers: list[Callable[[], None]] = []
 
     # --- VMs ---
 
@@ -92,6 +93,10 @@ class Ledger:
 
     # --- images ---
 
+    def on_image(self, handler: Callable[[], None]) -> None:
+        """Have a handler told whenever the record of an image was written or removed. It must not wait."""
+        self._handlers.append(handler)
+
     def image(self, image: str) -> ImageRecord | None:
         return self._images.get(image)
 
@@ -104,6 +109,7 @@ class Ledger:
             self._images[record.image] = record
 
         await self._threads(write)
+        self._tell()
 
     async def forget_image(self, image: str) -> None:
         def forget() -> None:
@@ -111,3 +117,8 @@ class Ledger:
             self._images.pop(image, None)
 
         await self._threads(forget)
+        self._tell()
+
+    def _tell(self) -> None:
+        for handler in self._handlers:
+            handler()

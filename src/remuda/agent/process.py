@@ -198,7 +198,8 @@ class Agent:
                 keeping=self._keeper,
                 disk=self._disks,
                 more_wanted=(self._staging,),
-                threads=self._threads["records"],
+                # Not that of the records: a hostile guest may have filled the mailbox that is removed there.
+                threads=self._threads["logs"],
                 clock=self._beating("garbage"),
                 ids=self._ports.ids,
                 metrics=self._metrics,
@@ -219,6 +220,7 @@ class Agent:
         await self._threads["logs"](lambda: self._log_store.sweep(uids))
         self._node = node = self._make_node(kubelet_port)
         self._disks.on_change(node.poke)
+        self._ledger.on_image(node.poke)
         lease = LeaseThread(
             LeaseSettings(
                 node=self._settings.node,
