@@ -29,7 +29,7 @@ from remuda.control.backoff import Backoff, spread
 from remuda.control.cache import Key
 from remuda.model.errors import RemudaError
 from remuda.ports import vms as driver
-from remuda.ports.kube import KubeError, Throttled
+from remuda.ports.kube import Invalid, KubeError, Refused, Throttled
 from remuda.ports.vms import Power, SeenVm, VmsError, vm_name
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ MEASURE_S: Final = 5.0
 _AT_ONCE: Final = 0.0
 _LONG: Final = frozenset({Action.CLONE, Action.START, Action.SERVE, Action.WATCH, Action.REAP})
 """Steps that may last: news of their Pod end them, and the next look decides."""
+_LAST: Final = frozenset({Action.STOP, Action.DELETE, Action.CLEAR, Action.RELEASE})
 _QUIET: Final = frozenset({Action.WAIT, Action.REST, Action.LEAVE, Action.LEAVE_UNREADABLE})
 
 
@@ -176,6 +177,7 @@ class Keeper:
                 showing.cancel()
         finally:
             del self._cares[care.uid]
+            self._left.pop(care.uid, None)
         if self.pods.get(care.uid) is not None:
             self.wake(care.uid)  # it was heard of while its task ended
 
@@ -296,7 +298,7 @@ class Keeper:
             care.action = action
         if action not in {Action.LEAVE, Action.LEAVE_UNREADABLE}:
             self._left.pop(care.uid, None)
-        if sight.wanted is Wanted.DELETING:
+        if sight.wanted is Wanted.DELETING or action in _LAST:
             care.is_in("terminating", now)
         elif action in _QUIET:
             care.is_in("", now)
@@ -338,6 +340,8 @@ class Keeper:
     def _note(self, care: Care, error: RemudaError) -> None:
         """Tell people what a driver said; a server that cannot be reached cannot be told so either."""
         match error:
+            case Refused() | Invalid():
+                reason = "ApiRefused"
             case KubeError():
                 return
             case driver.HostUnfit():

@@ -61,10 +61,9 @@ class Tending:
             case HandedJob():
                 await self._deliver(care, record, answer)
             case GoHome(reason):
-                self._stop_guest(care)
+                # Only the word counts here; the next step stops the guest. So one that dies now asks again.
                 await self._tools.over(care, record, sent_home(reason, self._parts.clock.now()))
             case Denied(reason, why):
-                self._stop_guest(care)
                 verdict = failed(reason, why, self._parts.clock.now())
                 await self._tools.over(care, record, verdict)
             case Verdict():
@@ -75,6 +74,12 @@ class Tending:
     async def check_delivery(self, care: Care, sight: Sight) -> None:
         """Look whether a job is or was in the mailbox, and write down which."""
         record = sight.known_record()
+        if not self._parts.vms.mailbox(care.vm).is_dir():
+            why = "The mailbox of its VM was removed, so nobody knows whether it was given its job"
+            await self._tools.over(
+                care, record, failed("MailboxLost", why, self._parts.clock.now())
+            )
+            return
         signs = self._tools.mailbox(care.uid).look()
         if signs.holds in {Holds.JOB, Holds.SPENT}:
             at = record.delivered_at or self._parts.clock.now()
@@ -101,7 +106,6 @@ class Tending:
             ),
         )
         if isinstance(end, str):
-            self._stop_guest(care)
             message = f"Dispatch wants it to stop: {end}" if end else "Dispatch wants it to stop"
             end = failed("Cancelled", message, self._parts.clock.now())
         if end is not None:
@@ -215,12 +219,6 @@ class Tending:
             log.info("a VM cannot be seen", vm=care.vm, error=str(error))
             return False
         return seen is None or seen.power is not Power.RUNNING
-
-    def _stop_guest(self, care: Care) -> None:
-        try:
-            self._tools.mailbox(care.uid).put_stop()
-        except HostMailboxError as error:
-            log.info("a guest could not be told to stop", vm=care.vm, error=str(error))
 
 
 def _for_guest(document: bytes, pod: Pod | None) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remuda.ports.desk import GoHome
 from remuda.ports.vms import vm_name
 from tests.unit.agent.barn import Barn, played
 from tests.unit.agent.mortal import Life
@@ -56,6 +57,22 @@ async def _deleted_at_work(barn: Barn) -> None:
     assert barn.host.vms.boots[vm_name(uid)] <= 1
 
 
+async def _sent_home(barn: Barn) -> None:
+    """Have dispatch send a runner home, as often as it asks."""
+    await barn.add_pod()
+    for _ in range(5):
+        barn.host.dispatch.queue.put_nowait(GoHome("the pool is rolled"))
+    ended = ""
+    while not ended:
+        await barn.later(0.5)
+        await _revive(barn)
+        phase = await barn.phase()
+        ended = phase if phase in {"Succeeded", "Failed"} else ""
+        assert barn.clock.monotonic() < 900, "it never ends"
+    assert (ended == "Succeeded") == bool(barn.host.vms.boots)
+    await _delete(barn)
+
+
 async def _deleted_early(barn: Barn) -> None:
     """Delete a Pod while its image is being pulled."""
     uid = await barn.add_pod()
@@ -96,6 +113,7 @@ def _lived(story: Story, ends_at: int | None) -> Life:
 STORIES: dict[str, Story] = {
     "one job": _one_job,
     "deleted at work": _deleted_at_work,
+    "sent home": _sent_home,
     "deleted early": _deleted_early,
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from remuda.agent.decide.recorded import State
@@ -419,3 +421,28 @@ async def test_no_state_goes_back_to_a_boot(barn: Barn) -> None:
     await barn.until_phase("Failed")
     assert await _reason(barn) == "StartFailed"
     assert barn.host.vms.boots[vm_name(uid)] == 0
+
+
+@scenario()
+async def test_a_mailbox_that_somebody_removes_ends_its_pod(barn: Barn) -> None:
+    barn.start()
+    uid = await barn.add_pod()
+    await barn.until_condition("Ready")
+    shutil.rmtree(barn.host.vms.mailbox(vm_name(uid)))
+    barn.host.dispatch.add()
+    await barn.until_phase("Failed")
+    assert await _reason(barn) == "MailboxLost"
+    await barn.delete_pod()
+    await barn.until_gone()
+    await barn.until_clean()
+
+
+@scenario()
+async def test_a_server_that_refuses_our_finalizer_is_not_hidden(barn: Barn) -> None:
+    barn.tap.hurts.append(Hurt(STATUS, "refused", times=5))
+    barn.start()
+    await barn.add_pod()
+    await barn.later(10)
+    assert barn.metric("oldest_stuck_age_seconds", step="waiting") != 0
+    await barn.until_condition("Ready")
+    assert (await barn.reasons()).count("ApiRefused") == 1
