@@ -149,7 +149,7 @@ class _Tls:
             raise BadInput(
                 f"The certificates {file} and {authority} cannot be used",
                 why=str(error),
-                fix="Give --client-ca-file the authority that signs the API server's kubelet client certificate",
+                fix="Give --kubelet-client-ca the authority that signs the API server's kubelet client certificate",
             ) from None
         return context
 
@@ -267,7 +267,7 @@ class _Server:
         if not self._open:
             raise _Refusal(
                 HTTPStatus.UNAUTHORIZED,
-                "This agent shows logs to nobody: it was started without --client-ca-file, so it cannot know who asks.",
+                "This agent shows logs to nobody: without --kubelet-client-ca it cannot know who asks.",
             )
         bearer = bearer_of(writer.get_extra_info("peercert"))
         if bearer is None:

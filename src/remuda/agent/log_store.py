@@ -77,13 +77,16 @@ class DiskLogStore:
     def keep(self, pod_uid: str, mailbox: HostMailbox, verdict: Verdict) -> None:
         """Keep the end of a runner's log. What was kept before stays, unless there is more now."""
         try:
-            found = _end_of(mailbox)
+            start, content = _end_of(mailbox) or (0, b"")
+            instead = last_words(verdict)
             before = self.kept(pod_uid)
-            if before is not None and (found is None or before.end >= found[0] + len(found[1])):
+            if before is not None and (
+                not content or _has_all(before, start + len(content), instead)
+            ):
                 return
-            start, content = found or (0, b"")
-            content = content or last_words(verdict)
-            self._write(pod_uid, Kept(start=start, content=content, at=verdict.finished_at))
+            self._write(
+                pod_uid, Kept(start=start, content=content or instead, at=verdict.finished_at)
+            )
         except OSError as error:
             log.warning("log not kept", pod_uid=pod_uid, error=error.strerror)
 
@@ -119,6 +122,11 @@ def last_words(verdict: Verdict) -> bytes:
     if verdict.succeeded:
         return b""
     return f"remuda: {verdict.reason}: {verdict.message}\n".encode()
+
+
+def _has_all(before: Kept, end: int, instead: bytes) -> bool:
+    """Say whether what was kept reaches to a log's end. What only stands in place of one does not."""
+    return before.end >= end and before.content != instead
 
 
 def _end_of(mailbox: HostMailbox) -> tuple[int, bytes] | None:

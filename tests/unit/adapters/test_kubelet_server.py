@@ -195,7 +195,7 @@ async def test_an_agent_without_an_authority_shows_logs_to_nobody(tmp_path: Path
     async with Endpoint(tmp_path, ca=False).serving() as endpoint:
         answer = await endpoint.ask()
         assert status(answer) == 401
-        assert b"--client-ca-file" in body(answer)
+        assert b"--kubelet-client-ca" in body(answer)
         assert endpoint.shelf.asked == []
 
 
@@ -394,7 +394,7 @@ async def test_a_port_that_is_taken_is_an_error_at_once(endpoint: Endpoint, tmp_
 async def test_an_authority_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:
     other = Endpoint(tmp_path)
     other.authority.file.write_text("nonsense")
-    with pytest.raises(BadInput, match="--client-ca-file"):
+    with pytest.raises(BadInput, match="--kubelet-client-ca"):
         async with other.serving():
             pass
 

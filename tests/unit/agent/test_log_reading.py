@@ -178,6 +178,14 @@ def test_more_of_a_log_is_kept_in_place_of_less(host: Host) -> None:
     assert read(host) == b"one\ntwo\n"
 
 
+def test_a_log_that_comes_late_is_kept_in_place_of_the_reason(host: Host) -> None:
+    host.end(BROKEN)
+    host.write(b"one\n")
+    host.end(BROKEN)
+    host.mailbox.remove()
+    assert read(host) == b"one\n"
+
+
 def test_forgotten_and_unknown_logs_go(host: Host) -> None:
     host.end()
     host.store.keep("other", host.mailbox, DONE)
