@@ -189,7 +189,14 @@ class _Call:
                 why=error.strerror or type(error).__name__,
                 fix="Check that it is installed on this host and that this user may execute it",
             ) from None
-        threading.Thread(target=self._reap, name=f"wait-{self._op}", daemon=True).start()
+        try:
+            threading.Thread(target=self._reap, name=f"wait-{self._op}", daemon=True).start()
+        except RuntimeError as error:  # the host has no thread left
+            _kill_group(self._process.pid)
+            self._process.communicate()
+            raise HostUnfit(
+                f"{argv[0]} could not be awaited", why=str(error), fix="See what fills the host"
+            ) from None
 
     async def end(self, quiet_s: float, stdin: bytes) -> Finished:
         """Wait for the program's end, or see to it. Nothing of it runs when this returns or raises."""

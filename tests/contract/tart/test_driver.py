@@ -24,6 +24,7 @@ from remuda.ports.vms import (
 )
 from tests.support.eventually import eventually
 from tests.support.tart.driven import DrivenTart, PushedImage, pushed_image
+from tests.support.tart.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -302,3 +303,10 @@ async def test_no_secret_of_the_agent_reaches_a_vm(host: DrivenTart) -> None:
 
     text = await eventually(said, lambda text: "GUEST_SHARES" in text, within_s=SLOW_S)
     assert "hunter" not in text + json.dumps(host.tart.desk.journal())
+
+
+async def test_an_image_that_is_gone_is_gone_however_tart_says_so(host: DrivenTart) -> None:
+    text = "Error: The file couldn't be removed."
+    host.tart.order(Fault(verb="delete", kind="fail", text=text, code=1))
+    with pytest.raises(NotThere):
+        await host.vms.drop_image("registry.example/none:1")

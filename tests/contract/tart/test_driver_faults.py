@@ -374,7 +374,7 @@ async def killed_in(host: DrivenTart, verb: str, method: str, *arguments: str) -
     caller = subprocess.Popen([*argv, method, *arguments], env=env)  # noqa: ASYNC220, S603 - to be killed outright
 
     async def begun() -> bool:
-        assert caller.poll() is None
+        assert caller.poll() in {None, 0}, "it failed before it was killed"
         return len(called(host, verb)) > before
 
     try:
