@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import math
 import os
 import threading
 from contextlib import suppress
@@ -50,8 +51,13 @@ class LeaseSettings:
     node: str
     heartbeat_s: float = 10.0
     duration_s: int = 40
-    looks_max: int = 12
-    """So many heartbeats the main loop may miss before the process is ended."""
+    looks_min: int = 12
+    stuck_s: float = 120.0
+    """So many heartbeats, and for so long, the main loop may miss before the process is ended."""
+
+    @property
+    def looks_max(self) -> int:
+        return max(self.looks_min, math.ceil(self.stuck_s / self.heartbeat_s))
 
 
 def end_process(why: str) -> None:

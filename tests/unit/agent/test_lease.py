@@ -144,7 +144,7 @@ class Host:
         self.deaths: list[str] = []
         self.died = threading.Event()
         self.lease = LeaseThread(
-            LeaseSettings(node="mac-1", heartbeat_s=0.02, looks_max=looks_max),
+            LeaseSettings(node="mac-1", heartbeat_s=0.02, looks_min=looks_max, stuck_s=0.0),
             self._connect,
             lambda: "uid-1",
             clock=SystemClock(),
@@ -239,6 +239,12 @@ async def test_a_thread_that_ends_by_itself_ends_the_agent() -> None:
     with pytest.raises(BaseExceptionGroup) as raised:
         await live()
     assert "ended by itself" in str(raised.value.exceptions[0])
+
+
+def test_an_agent_is_stuck_after_minutes_however_often_it_beats() -> None:
+    assert LeaseSettings(node="mac-1", heartbeat_s=10.0).looks_max == 12
+    assert LeaseSettings(node="mac-1", heartbeat_s=60.0).looks_max == 12
+    assert LeaseSettings(node="mac-1", heartbeat_s=0.5).looks_max == 240
 
 
 def test_a_stuck_process_ends_with_the_stacks_of_its_threads() -> None:
