@@ -17,6 +17,7 @@ from remuda.agent.mailbox import HostMailbox
 from remuda.agent.settings import Deadlines
 from tests.support.eventually import eventually
 from tests.support.image_parts import built_image_or_skip
+from tests.support.tart.moments import now_s, pause
 
 if TYPE_CHECKING:
     from remuda.agent.mailbox import Signs
@@ -87,17 +88,46 @@ class QemuHost:
         return await eventually(look, lambda signs: bool(getattr(signs, sign)), within_s=SLOW_S)
 
     def close(self) -> None:
+        """End whatever still runs, and wait for that."""
         for run in self.run_folders():
-            if isinstance(detached.look(run), detached.Alive):
+            deadline = now_s() + SLOW_S
+            while isinstance(detached.look(run), detached.Alive) and now_s() < deadline:
                 detached.send(run, signal.SIGKILL)
+                pause(0.02)
 
-    def pids(self, name: str) -> list[int]:
-        """Return the processes of a VM's group: the shell, the keeper and QEMU."""
-        run = self.folder / "qemu" / "vms" / name / "run"
-        found = detached.look(run)
+    def processes(self, name: str) -> dict[str, int]:
+        """Return the keeper and the QEMU of a VM, by its group."""
+        found = detached.look(self.folder / "qemu" / "vms" / name / "run")
         assert isinstance(found, detached.Alive)
         numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return sorted(number for number in numbers if _group(number) == found.pid)
+        ours = {number: _words(number) for number in numbers if _group(number) == found.pid}
+        return {
+            role: next(number for number, words in ours.items() if begins(words))
+            for role, begins in (("keeper", _is_keeper), ("qemu", _is_qemu))
+        }
+
+
+def lives(pid: int) -> bool:
+    """Say whether a process is there and has not ended. Who has ended may wait long for somebody to take note."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _is_keeper(words: list[str]) -> bool:
+    return "remuda.adapters.qemu.relay" in words and not words[0].endswith("sh")
+
+
+def _is_qemu(words: list[str]) -> bool:
+    return words[0].endswith("qemu-system-x86_64")
+
+
+def _words(pid: int) -> list[str]:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return [""]
 
 
 def _group(pid: int) -> int | None:

@@ -1,0 +1,196 @@
+"""Real guests. Each boot costs seconds, so each test looks at much."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from remuda.adapters.qemu.machine import Network
+from remuda.ports.vms import Ending, Power, SeenVm, golden_name, vm_name
+from tests.support.eventually import eventually
+from tests.support.image_parts import built_image_or_skip
+from tests.support.qemu_host import SLOW_S, BuiltImages, QemuHost, lives
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+A, B, C = (vm_name(f"uid-{letter}") for letter in "abc")
+WHO = "cat /run/remuda/identity /etc/machine-id /proc/sys/kernel/random/uuid; hostname; date +%s"
+REACH = """
+reach() { # an address and a port
+    if printf hello | timeout 5 nc -w 4 "$1" "$2"; then echo "reached $1"; fi
+}
+"""
+
+
+def a_job(script: str) -> bytes:
+    return json.dumps({"job_id": "1", "kind": "local", "script": script}).encode()
+
+
+async def cloned(host: QemuHost, *names: str) -> None:
+    golden = golden_name(host.image)
+    if await host.vms.observe(golden) is None:
+        await host.vms.make_golden(host.image, golden)
+    for name in names:
+        await host.vms.clone(golden, name)
+        host.mailbox(name).make()
+
+
+async def log_of_job(host: QemuHost, name: str, script: str) -> str:
+    """Give a guest that was started its job, and return what that printed."""
+    await host.shown(name, "ready")
+    host.mailbox(name).put_job(a_job(script))
+    signs = await host.shown(name, "exit")
+    assert signs.exit is not None
+    assert signs.exit.code == 0, host.mailbox(name).log_tail()
+    return host.mailbox(name).log_tail()
+
+
+async def ended(host: QemuHost, name: str) -> SeenVm:
+    async def look() -> SeenVm | None:
+        return await host.vms.observe(name)
+
+    def is_off(seen: SeenVm | None) -> bool:
+        return seen is not None and seen.power is Power.STOPPED
+
+    seen = await eventually(look, is_off, within_s=SLOW_S)
+    assert seen is not None
+    return seen
+
+
+@contextlib.asynccontextmanager
+async def a_service() -> AsyncIterator[tuple[int, list[str]]]:
+    """Serve on every address of this host, loopback too. Yields the port, and who came."""
+    came: list[str] = []
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer.get_extra_info("peername")[0])
+        writer.write(b"a secret of the host\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "0.0.0.0", 0)  # noqa: S104 - what a guest might reach
+    async with server:
+        yield server.sockets[0].getsockname()[1], came
+
+
+async def test_a_guest_reaches_neither_the_host_nor_a_sibling_unless_its_network_is_open(
+    host: QemuHost,
+) -> None:
+    await cloned(host, A, B)
+    async with a_service() as (port, came):
+        for name in (A, B):
+            await host.vms.run(name)
+        script = f"""{REACH}
+{WHO}
+(reach 10.0.2.2 {port} & reach 10.0.2.3 {port} & reach 127.0.0.1 {port} & reach 169.254.169.254 80 &
+reach 10.0.2.16 {port} & wait)
+ls /sys/class/net
+"""
+        async with asyncio.TaskGroup() as together:
+            jobs = [together.create_task(log_of_job(host, name, script)) for name in (A, B)]
+        said = [job.result() for job in jobs]
+        assert came == []
+        for log, name in zip(said, (A, B), strict=True):
+            assert "reached" not in log
+            assert "secret" not in log
+            assert "eth0" in log, "it has a card; it is the network that leads nowhere"
+            assert f"name={name}" in log
+        differ = [[line for line in log.split("\n") if "=" in line or "-" in line] for log in said]
+        for mine, other in zip(*(lines[:5] for lines in differ), strict=True):
+            assert mine == other == "reseeded=yes" or mine != other, "their identities differ"
+        for name in (A, B):
+            seen = await ended(host, name)
+            assert seen.end is not None
+            assert seen.end.how is Ending.HALTED
+
+        # The same guest on an open network gets there: so the above shows something.
+        opened = host.restarted(network=Network.OPEN)
+        assert host.vms.abilities.isolated
+        assert not opened.abilities.isolated
+        await cloned(host, C)
+        await opened.run(C)
+        log = await log_of_job(host, C, f"{REACH}\nreach 10.0.2.2 {port}")
+        assert "a secret of the host" in log
+        assert came
+
+
+CALLER = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.qemu_host import QemuHost
+
+async def main():
+    host = QemuHost(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    await host.vms.run(sys.argv[4])
+    print("runs", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_vm_whose_caller_was_killed_does_its_job_and_its_panic_is_a_crash(
+    host: QemuHost,
+) -> None:
+    await cloned(host, A)
+    words = [str(host.folder), str(host.images), host.image, A]
+    caller = subprocess.Popen(  # noqa: ASYNC220, S603 - our own words; it ends within this test
+        [sys.executable, "-c", CALLER, *words], stdout=subprocess.PIPE
+    )
+    with caller:
+        assert caller.stdout is not None
+        assert await asyncio.to_thread(caller.stdout.readline) == b"runs\n"
+        caller.kill()
+    await host.shown(A, "ready")
+    host.mailbox(A).put_job(a_job("sleep 1; echo c >/proc/sysrq-trigger; sleep 60"))
+    seen = await ended(host, A)
+    assert seen.end is not None
+    assert seen.end.how is Ending.CRASHED
+    assert "panic" in seen.end.why
+    assert seen.end.at is not None
+
+
+async def test_whoever_of_a_vm_is_killed_nothing_of_it_is_left(host: QemuHost) -> None:
+    await cloned(host, A, B)
+    for name, role in ((A, "qemu"), (B, "keeper")):
+        await host.vms.run(name)
+        processes = host.processes(name)
+        os.kill(processes[role], signal.SIGKILL)
+        seen = await ended(host, name)
+        assert seen.end is not None
+        assert seen.end.how is Ending.CRASHED
+
+        async def living(pids: tuple[int, ...] = tuple(processes.values())) -> list[int]:
+            return [pid for pid in pids if lives(pid)]
+
+        await eventually(living, lambda pids: pids == [], within_s=SLOW_S)
+
+
+async def test_guests_from_one_snapshot_are_not_one_guest(
+    built: BuiltImages, tmp_path: Path
+) -> None:
+    image = built_image_or_skip(built.folder, "runners.example/snapshot:1", "--snapshot")
+    host = QemuHost(tmp_path, built.folder, image)
+    try:
+        await cloned(host, A, B)
+        for name in (A, B):
+            await host.vms.run(name)
+        said = [await log_of_job(host, name, WHO) for name in (A, B)]
+    finally:
+        host.close()
+    first, second = (log.split("\n") for log in said)
+    assert first[3] == second[3] == "reseeded=yes"
+    for mine, other in zip(first[:3] + first[4:7], second[:3] + second[4:7], strict=True):
+        assert mine != other
+    plan = json.loads((tmp_path / "qemu/vms" / A / "plan.json").read_text())
+    assert plan["incoming"], "it went on from the snapshot"
+    booted = int(first[7])
+    assert abs(booted - int(second[7])) < SLOW_S, "their clocks are not the snapshot's"
+    assert booted > os.stat(tmp_path / "qemu/vms" / golden_name(image) / "snapshot").st_mtime - 5  # noqa: PTH116 - a time
