@@ -112,6 +112,11 @@ class Keeper:
     # --- what others ask ----------------------------------------------------------------------------------------------
 
     @property
+    def actions(self) -> frozenset[Action]:
+        """What of the table is carried out: all of it."""
+        return frozenset(self._steps) | _QUIET | {Action.LOOK_AGAIN}
+
+    @property
     def unfit(self) -> str:
         """Why no VM can run here, as a sentence; empty: nothing is known against it."""
         return self.slots.unfit

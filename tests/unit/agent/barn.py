@@ -28,6 +28,7 @@ from remuda.agent.settings import AgentSettings
 from remuda.agent.tending import IDLE_TIMEOUT
 from remuda.control.events import EventRecorder, EventSettings
 from remuda.kube.core import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, Namespace, ServiceAccount
+from remuda.kube.decoding import Decoding
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import VM
 from remuda.model.mailbox import EXIT, JOB, READY, STARTED, STOP
@@ -55,6 +56,8 @@ T = TypeVar("T")
 
 SPACE = "ci"
 NODE = "mini-1"
+DECODING = Decoding()
+"""Shared by all: to make it takes longer than most plays."""
 IMAGE = "registry.test/mac@sha256:" + "a" * 64
 
 
@@ -314,6 +317,7 @@ class Barn:
         self.life = life or Life()
         self.lives += 1
         self.agent = self.group.create_task(self._live(self.life), name=f"agent {self.lives}")
+        self.life.cancel = self.agent.cancel
         self.tasks.append(self.agent)
 
     async def stop(self) -> None:
@@ -340,7 +344,7 @@ class Barn:
         self.keeper = Keeper(
             KeeperParts(
                 vms=vms,
-                kube=KubeClient(MortalWire(self.tap, life)),
+                kube=KubeClient(MortalWire(self.tap, life), decoding=DECODING),
                 ledger=ledger,
                 shelf=PlainShelf(vms, ledger, self.clock),
                 jobs=PlainJobs(self.host.dispatch, life),
@@ -417,7 +421,7 @@ class Barn:
 async def a_barn(**how: Any) -> AsyncIterator[Barn]:  # noqa: ANN401 - settings
     clock = SimClock(asyncio.get_running_loop())
     plane = ControlPlane.in_memory(clock, SeededIds(1, "plane"))
-    kube = KubeClient(plane.wire())
+    kube = KubeClient(plane.wire(), decoding=DECODING)
     await kube.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=SPACE)))
     with TemporaryDirectory() as folder:
         host = Host(Path(folder), clock)

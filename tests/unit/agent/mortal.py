@@ -30,19 +30,24 @@ class Killed(BaseException):
 class Life:
     """One life of an agent, and when it ends."""
 
-    def __init__(self, ends_at: int | None = None) -> None:
-        self.ends_at = ends_at
+    def __init__(self, ends_at: int | None = None, *, gently: bool = False) -> None:
+        self.ends_at, self.gently = ends_at, gently
+        self.cancel: Callable[[], object] = lambda: None
+        """Tells the agent to stop, for a gentle end."""
         self.points: list[str] = []
         self.is_over = False
 
     def point(self, what: str) -> None:
         """Pass a point; the one at which it ends is not passed, nor is any later one."""
-        if self.is_over:
+        if self.is_over and not self.gently:
             raise Killed(what)
         self.points.append(what)
-        if self.ends_at is not None and len(self.points) > self.ends_at:
-            self.is_over = True
+        if self.is_over or self.ends_at is None or len(self.points) <= self.ends_at:
+            return
+        self.is_over = True
+        if not self.gently:
             raise Killed(what)
+        self.cancel()
 
     async def around(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         self.point(f"before {what}")

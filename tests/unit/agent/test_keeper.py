@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+from remuda.agent.decide.lifecycle import Action
 from remuda.kube.names import JOB_DELIVERED, VM_CLEANUP
 from remuda.ports.vms import vm_name
-from tests.unit.agent.barn import Barn, scenario
+from tests.unit.agent.barn import Barn, played, scenario
 
 
 @scenario()
@@ -101,3 +102,13 @@ async def test_nobody_works_on_a_vm_while_garbage_has_it(barn: Barn) -> None:
     await garbage
     await barn.until_gone()
     await barn.until_clean()
+
+
+def test_every_action_of_the_table_is_carried_out_or_rests() -> None:
+    async def known(barn: Barn) -> None:
+        barn.start()
+        await barn.later(1)
+        assert barn.keeper is not None
+        assert set(barn.keeper.actions) == set(Action)
+
+    played(known)

@@ -98,8 +98,8 @@ async def _revive(barn: Barn) -> None:
         barn.start()
 
 
-def _lived(story: Story, ends_at: int | None) -> Life:
-    life = Life(ends_at)
+def _lived(story: Story, ends_at: int | None, *, gently: bool = False) -> Life:
+    life = Life(ends_at, gently=gently)
 
     async def play(barn: Barn) -> None:
         barn.host.guests.boot_s, barn.host.guests.job_s = 1.0, 4.0
@@ -118,14 +118,15 @@ STORIES: dict[str, Story] = {
 }
 
 
+@pytest.mark.parametrize("gently", [False, True], ids=["killed", "told to stop"])
 @pytest.mark.parametrize("story", STORIES)
-def test_killed_anywhere_it_finishes_what_it_began(story: str) -> None:
+def test_ended_anywhere_it_finishes_what_it_began(story: str, *, gently: bool) -> None:
     whole = _lived(STORIES[story], None)
     assert len(whole.points) > 20, "the story must have points to die at"
     for ends_at in range(len(whole.points)):
         try:
-            life = _lived(STORIES[story], ends_at)
+            life = _lived(STORIES[story], ends_at, gently=gently)
         except BaseException as error:
-            error.add_note(f"killed at point {ends_at}: {whole.points[ends_at]}")
+            error.add_note(f"ended at point {ends_at}: {whole.points[ends_at]}")
             raise
         assert life.is_over, "the story came to another end than the one without a death"
