@@ -1,4 +1,4 @@
-"""The commands of the tutorial and of the pages about the operator and dispatch, run as they stand there."""
+"""The commands of the tutorial and of the pages about operator, dispatch and agent, run as they stand there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.agents import kill_all_below
 from tests.support.kubectl import found
 from tests.support.postgres import private_folder
 from tests.support.processes import free_port
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs/tutorial/first-run.md"
 OPERATOR = ROOT / "docs/howto/run-the-operator.md"
 SERVER = ROOT / "docs/howto/run-the-server.md"
+AGENT = ROOT / "docs/howto/run-an-agent.md"
 
 
 def _commands(page: Path) -> list[str]:
@@ -98,4 +100,29 @@ def test_dispatch_is_run_as_printed() -> None:
             assert said in printed
         assert "stopped" in (folder / "server.log").read_text()
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_an_agent_is_run_as_printed() -> None:
+    folder = private_folder()
+    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    commands = "\n".join(_commands(AGENT))
+    for port in (":8080", ":9464", ":9465"):
+        assert port in commands
+        commands = commands.replace(port, f":{free_port()}")
+    try:
+        printed = _run(commands, folder)
+        for said in (
+            "ready\n",
+            "runnerpool.remuda.dev/demo created",
+            "1/1",
+            "hello from ",
+            "JobDelivered",
+            'runnerpool.remuda.dev "demo" deleted',
+        ):
+            assert said in printed
+        assert "stopped" in (folder / "agent.log").read_text()
+        assert list((folder / "agent/records/vms").iterdir()) == []
+    finally:
+        kill_all_below(folder)
         shutil.rmtree(folder, ignore_errors=True)

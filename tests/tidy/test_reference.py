@@ -1,4 +1,4 @@
-"""Every reason that the operator can give is on the page about them, and the page has no other."""
+"""Every reason that the operator or the agent can give is on the page about them, and the page has no other."""
 
 from __future__ import annotations
 
@@ -55,6 +55,35 @@ def test_the_page_is_the_code() -> None:
 )
 def test_the_search_finds(reason: str) -> None:
     assert reason in said_in_code()
+
+
+AGENT_PAGE = ROOT / "docs/reference/agent.md"
+AGENT_CODE = sorted((ROOT / "src/remuda/agent").rglob("*.py"))
+AGENT_REASON = re.compile(r"(?:[A-Z][a-z]+|VM){2,}")
+AGENT_ONE_WORD = {"Completed", "Error", "Cancelled", "Deleted"}
+NO_REASONS = {"KeeperParts", "NoSchedule"}
+"""They look like one."""
+TYPES = {"ContainersReady", "DiskPressure", "MemoryPressure", "PIDPressure", "Ready"}
+"""Of conditions."""
+
+
+def said_by_the_agent() -> set[str]:
+    nodes = [node for file in AGENT_CODE for node in ast.walk(ast.parse(file.read_text()))]
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    found = {text for text in texts if AGENT_REASON.fullmatch(text)} | (AGENT_ONE_WORD & texts)
+    return found - NO_REASONS - TYPES
+
+
+def test_the_page_about_the_agent_is_the_code() -> None:
+    page = AGENT_PAGE.read_text()
+    section = page[page.index("### Reasons") : page.index("## The data directory")]
+    words = set(re.findall(r"`([A-Za-z]+)`", section))
+    assert words - TYPES == said_by_the_agent()
+
+
+@pytest.mark.parametrize("reason", ["CreatingVM", "VMRefused", "TokenRefused", "ImageStaged"])
+def test_the_search_in_the_agent_finds(reason: str) -> None:
+    assert reason in said_by_the_agent()
 
 
 def test_the_page_about_the_simulator_has_every_scenario_and_every_break() -> None:
