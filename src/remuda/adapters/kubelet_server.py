@@ -39,7 +39,6 @@ KUBELET_PORT: Final = 10250
 _BACKLOG: Final = 128
 _ACCEPT_AGAIN_S: Final = 1.0
 _REFRESH_S: Final = 60.0
-_CLOSE_S: Final = 2.0
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LOGS: Final = "containerLogs"
 _NOT_FOR_VMS: Final = frozenset({"exec", "attach", "run", "portForward", "cri", "checkpoint"})
@@ -207,17 +206,15 @@ class _Server:
             return
         try:
             await self._answered(reader, writer)
+            # What was written last may still be on its way: cut off now, it would never come to a slow reader.
+            writer.close()
+            async with asyncio.timeout(self._bounds.write_s):
+                await writer.wait_closed()
         except (OSError, TimeoutError) as error:
             log.info("log reader lost", error=str(error) or "it read too slowly")
-            writer.transport.abort()
         except Exception:  # the edge: a fault in one answer must not end the agent
             log.exception("log not served")
-            writer.transport.abort()
         finally:
-            writer.close()
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await writer.wait_closed()
             writer.transport.abort()
 
     async def _streams(
@@ -231,7 +228,7 @@ class _Server:
             connection,
             ssl=self._tls.context,
             ssl_handshake_timeout=self._bounds.handshake_s,
-            ssl_shutdown_timeout=_CLOSE_S,
+            ssl_shutdown_timeout=self._bounds.write_s,
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
