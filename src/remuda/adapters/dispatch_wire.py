@@ -113,7 +113,7 @@ class DispatchWire:
             why = f"{self.base} did not answer within {call.timeout_s:g} s"
             raise DispatchError(call.what, why=why, fix=LOOK) from None
         except (aiohttp.ClientError, OSError) as error:
-            why = f"{self.base}: {_network_reason(error)}"
+            why = f"{self.base}: {network_reason(error)}"
             fix = "Check the address of dispatch and that it runs"
             raise DispatchError(call.what, why=why.rstrip("."), fix=fix) from None
 
@@ -223,7 +223,7 @@ def _said(body: bytes, token: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:REASON_MAX_CHARS].rstrip(". ")
 
 
-def _network_reason(error: Exception) -> str:
+def network_reason(error: Exception) -> str:
     """Say what went wrong, without what aiohttp adds (headers, an object's address)."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)[:REASON_MAX_CHARS]

@@ -99,7 +99,7 @@ def remuda() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. A fault of the world is three plain lines and exit 1, never a traceback."""
+    """Run a command. A fault of the world is three plain lines and its exit code, never a traceback."""
     try:
         remuda(args=arguments)
     except (RemudaError, ExceptionGroup) as raised:
@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         for error in found:
             click.echo(f"remuda: {error.what}\n  why: {error.why}\n  fix: {error.fix}", err=True)
-        sys.exit(1)
+        from remuda.cli.exits import code_of  # noqa: PLC0415 - it knows what errors there are
+
+        sys.exit(code_of(found))
 
 
 def faults(raised: Exception) -> tuple[RemudaError, ...]:

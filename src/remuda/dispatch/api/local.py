@@ -14,6 +14,7 @@ from remuda.dispatch.api.inputs import JobId, PodName
 from remuda.dispatch.api.local_bodies import (
     CancelledBody,
     NewJob,
+    OutcomeBody,
     ReplyBody,
     SubmittedBody,
     TelemetryBody,
@@ -75,6 +76,7 @@ def local_router(parts: LocalParts) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/api/v1")
     _add_jobs(router, parts)
+    _add_outcome(router, parts)
     _add_logs(router, parts)
     _add_telemetry(router, parts)
     return router
@@ -122,6 +124,22 @@ def _add_jobs(router: APIRouter, parts: LocalParts) -> None:
         if outcome is Cancellation.UNKNOWN:
             raise _no_job(job_id)
         return CancelledBody(id=job_id, outcome=outcome.value)
+
+
+def _add_outcome(router: APIRouter, parts: LocalParts) -> None:
+    @router.get(
+        "/jobs/{job_id:path}/outcome",
+        tags=["jobs"],
+        summary="Show how far a local job is, and how it ended",
+        responses=documented(401, 403, 404, 409, 422),
+    )
+    async def read_outcome(who: Reader, job_id: JobId) -> OutcomeBody:
+        del who
+        _ours(job_id)
+        job = await parts.local.get(job_id)
+        if job is None:
+            raise _no_job(job_id)
+        return OutcomeBody.of(job)
 
 
 def _add_logs(router: APIRouter, parts: LocalParts) -> None:

@@ -13,6 +13,7 @@ from remuda.dispatch.api.inputs import Moment, Text
 from remuda.dispatch.submissions import Submission, Submitted
 from remuda.dispatch.telemetry import Exit, LogPiece, Reply, Report
 from remuda.model.job import JobState
+from remuda.ports.local_jobs import LocalJob
 
 SCRIPT_MAX_BYTES: Final = 256 * 1024
 ENV_MAX_BYTES: Final = 64 * 1024
@@ -140,6 +141,43 @@ class CancelledBody(BaseModel):
         " is over when that has done so. `over`: it was over before",
         examples=["stopping"],
     )
+
+
+class OutcomeBody(BaseModel):
+    """How far a local job is, as its own forge knows it, and how it ended."""
+
+    id: str
+    over: bool
+    conclusion: str = Field(
+        description="`success`, `failure`, `cancelled`, `timed_out`, or `lost`: it began, and its runner is gone. Empty"
+        " while it is not over",
+        examples=["failure"],
+    )
+    exit_code: int | None = Field(
+        description="Null: it is not over, it never ran, or nobody can say", examples=[7]
+    )
+    reason: str = Field(description="Why it ended so, if more is known")
+    pod: str = Field(description="The runner that began it; empty if none did")
+    submitted_at: datetime
+    started_at: datetime | None = Field(description="When its runner was let begin")
+    cancelled_at: datetime | None = Field(description="When somebody asked for its end")
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, job: LocalJob) -> Self:
+        end = job.end
+        return cls(
+            id=job.job_id,
+            over=end is not None,
+            conclusion="" if end is None else end.conclusion,
+            exit_code=None if end is None else end.exit_code,
+            reason="" if end is None else end.reason,
+            pod=job.pod,
+            submitted_at=job.submitted_at,
+            started_at=job.started_at,
+            cancelled_at=job.cancelled_at,
+            ended_at=None if end is None else end.at,
+        )
 
 
 def _decoded(text: str) -> str:

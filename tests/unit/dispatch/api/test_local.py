@@ -204,7 +204,8 @@ async def test_what_is_no_local_job_has_neither_log_nor_cancel_here(office: Offi
     for job_id, status in (("local-none", 404), ("github.com/4711", 409), ("x", 404)):
         cancelled = await office.call("POST", f"/api/v1/jobs/{job_id}/cancel", "operate")
         logs = await office.call("GET", f"/api/v1/jobs/{job_id}/logs")
-        assert (cancelled.status, logs.status) == (status, status)
+        outcome = await office.call("GET", f"/api/v1/jobs/{job_id}/outcome")
+        assert {cancelled.status, logs.status, outcome.status} == {status}
 
 
 @api_story
@@ -224,6 +225,23 @@ async def test_a_job_runs_from_its_post_to_its_end_and_its_log_is_kept(office: O
     assert over.headers["content-type"].startswith("text/plain")
     found = await office.get(f"/api/v1/jobs/{job_id}")
     assert (found["state"], found["conclusion"]) == ("completed", "success")
+
+
+@api_story
+async def test_how_far_a_job_is_and_how_it_ended_is_said(office: Office) -> None:
+    job_id = await a_running_job(office)
+    path = f"/api/v1/jobs/{job_id}/outcome"
+    waiting = await office.get(path)
+    assert (waiting["over"], waiting["started_at"], waiting["exit_code"]) == (False, None, None)
+    assert (await says(office, STARTED)).status == 204
+    running = await office.get(path)
+    assert (running["over"], running["pod"]) == (False, "linux-a")
+    assert running["started_at"] is not None
+
+    assert (await says(office, {"exit": {"code": 7, "reason": "it ended"}})).status == 204
+    over = await office.get(path)
+    assert (over["over"], over["conclusion"], over["exit_code"]) == (True, "failure", 7)
+    assert (over["reason"], over["cancelled_at"]) == ("it ended", None)
 
 
 @api_story
