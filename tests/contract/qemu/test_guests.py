@@ -11,8 +11,19 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from remuda.adapters.qemu.machine import Network
-from remuda.ports.vms import Ending, Power, SeenVm, golden_name, vm_name
+from remuda.ports.vms import (
+    Ending,
+    Power,
+    Refused,
+    SeenVm,
+    VmsError,
+    VmShape,
+    golden_name,
+    vm_name,
+)
 from tests.support.eventually import eventually
 from tests.support.image_parts import built_image_or_skip
 from tests.support.qemu_host import SLOW_S, BuiltImages, QemuHost, lives
@@ -171,6 +182,29 @@ async def test_whoever_of_a_vm_is_killed_nothing_of_it_is_left(host: QemuHost) -
             return [pid for pid in pids if lives(pid)]
 
         await eventually(living, lambda pids: pids == [], within_s=SLOW_S)
+
+
+async def test_a_machine_that_cannot_be_made_never_booted(host: QemuHost) -> None:
+    await cloned(host, A)
+    await host.vms.shape(A, VmShape(memory_mib=10**9))
+    with pytest.raises(VmsError, match="ended as soon as it was started"):
+        await host.vms.run(A)
+    seen = await ended(host, A)
+    assert seen.end is not None
+    assert seen.end.how is Ending.NEVER_BOOTED
+    assert seen.end.why
+
+
+async def test_goldens_and_names_are_not_run(host: QemuHost) -> None:
+    await cloned(host)
+    with pytest.raises(Refused, match="golden"):
+        await host.vms.run(golden_name(host.image))
+    with pytest.raises(Refused, match="not a name"):
+        await host.vms.observe("../vms")
+    name = f"{host.image.partition('@')[0]}@sha256:{'0' * 64}"
+    with pytest.raises(Refused, match="cannot be used"):
+        await host.vms.make_golden(name, golden_name(name))
+    assert [vm.name for vm in (await host.vms.inventory()).vms] == [golden_name(host.image)]
 
 
 async def test_guests_from_one_snapshot_are_not_one_guest(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.05
 QUIT_S: Final = 5.0
 """How long QEMU may take to end once it was told to; then it is killed."""
+GIVE_UP_S: Final = 5.0
+"""How long a copy may take to notice that it is not wanted any more."""
 _KEEPER: Final = "remuda.adapters.qemu.relay"
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
@@ -127,24 +130,23 @@ class QemuVms:
 
     async def make_golden(self, image: str, golden: str) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._settings.deadlines.golden
-        going = True
+        limit_s = self._settings.deadlines.golden
+        deadline, given_up = loop.time() + limit_s, threading.Event()
 
         def go_on() -> bool:
-            return going and loop.time() < deadline
+            return not given_up.is_set() and loop.time() < deadline
 
         with _disk(f"{golden} was not made"), self._folders.new(golden) as folder:
             copying = loop.run_in_executor(
                 None, _copied, self._settings.images, image, folder, go_on
             )
             try:
-                made = await asyncio.shield(copying)
-            except asyncio.CancelledError:
-                going = False
-                await asyncio.wait(
-                    [copying]
-                )  # it must not write into a folder that is being removed
-                raise
+                await asyncio.wait([copying], timeout=limit_s + GIVE_UP_S)
+            finally:
+                given_up.set()
+                # It must not write into a folder that is being removed; a disk that hangs must not hang us.
+                await asyncio.wait([copying], timeout=GIVE_UP_S)
+            made = copying.result() if copying.done() else _hung(golden)
             if made.snapshot:
                 await self._make_snapshot(folder, made)
 
@@ -398,6 +400,15 @@ class QemuVms:
 
 def _copied(images: Path, ref: str, target: Path, go_on: Callable[[], bool]) -> Image:
     return copy_image(images, ref, target, go_on=go_on)
+
+
+def _hung(golden: str) -> Image:
+    raise TimedOut(
+        f"{golden} was not made",
+        why="a read or a write of the disk hangs",
+        fix="Look at the disks that hold the images and the VMs",
+        op="golden",
+    )
 
 
 def _same(machine: Machine, host: Hypervisor) -> SnapshotOf:

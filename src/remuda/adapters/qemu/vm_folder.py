@@ -142,7 +142,9 @@ def seen(folder: Path) -> SeenVm:
             elif (folder / plan.STOP).exists() or (folder / plan.QUIT).exists():
                 how = RunEnd(how=Ending.STOPPED, at=at)
             else:
-                how = RunEnd(how=Ending.CRASHED, at=at, why="QEMU and its keeper were killed")
+                up = (folder / plan.UP).exists()
+                crash = Ending.CRASHED if up else Ending.NEVER_BOOTED
+                how = RunEnd(how=crash, at=at, why="the process that keeps its QEMU is gone")
             return SeenVm(name=folder.name, power=Power.STOPPED, end=how)
         case None:
             return SeenVm(name=folder.name, power=Power.STOPPED)
