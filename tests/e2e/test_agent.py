@@ -51,10 +51,7 @@ async def test_one_pool_one_job_one_runner(ranch: Ranch) -> None:
     assert (session["job_id"], session["exit_code"]) == (job, 3)
     assert "all is well\n" in await ranch.output(job)
     await ranch.until_pods(lambda pods: runner.name not in {pod.name for pod in pods})
-    reasons = [reason for reason, _ in await ranch.events(runner.name)]
-    assert [r for r in reasons if r in {"CreatingVM", "RunnerWarm", "JobDelivered"}] == [
-        *("CreatingVM", "RunnerWarm", "JobDelivered"),
-    ]
+    await told_of(ranch, runner.name, "CreatingVM", "RunnerWarm", "JobDelivered")
     assert await ranch.agents.metric(host, 'remuda_agent_vms_ended_total{verdict="failed"}') == 1
     await ranch.delete_pool("linux")
     await nothing_left(ranch, host)
@@ -117,8 +114,7 @@ async def test_a_job_on_a_mac(ranch: Ranch, registry: DockerRegistry) -> None:
     assert over["conclusion"] == "success"
     assert (await ranch.session(runner.name))["job_id"] == job
     assert "on a mac\n" in await ranch.output(job)
-    reasons = [reason for reason, _ in await ranch.events(runner.name)]
-    assert "PullingImage" in reasons
+    await told_of(ranch, runner.name, "PullingImage", "CreatingVM", "RunnerWarm", "JobDelivered")
     await ranch.delete_pool("mac")
     await eventually(lambda: asyncio.to_thread(mac.ours), lambda vms: vms == {}, within_s=60)
     boots = mac.tart.boots(f"remuda-{runner.uid}")
@@ -134,3 +130,12 @@ async def nothing_left(ranch: Ranch, host: str) -> None:
         return [*records, *processes_below(folder / "process").values()]
 
     await eventually(left, lambda found: found == [], within_s=60)
+
+
+async def told_of(ranch: Ranch, pod: str, *reasons: str) -> None:
+    """Wait until there is an Event of each reason about a Pod: they are written beside what they tell of."""
+
+    async def missing() -> set[str]:
+        return set(reasons) - {reason for reason, _ in await ranch.events(pod)}
+
+    await eventually(missing, lambda left: left == set(), within_s=60)

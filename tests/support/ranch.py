@@ -147,7 +147,11 @@ class Ranch:
         return waiting(await self.until_pods(lambda pods: len(waiting(pods)) >= number, within_s))
 
     async def events(self, pod: str = "") -> list[tuple[str, str]]:
-        """Return reason and message of the Events about a Pod, or of all in the namespace, the first first."""
+        """
+        Return reason and message of the Events about a Pod, or of all in the namespace, the first first.
+
+        They bear whole seconds: those of one second are in no order.
+        """
         listed = await self.kube.list(EVENT, Query(namespace=self.namespace))
         about = [e for e in listed.items if not pod or e.involved_object.name == pod]
         about.sort(key=lambda e: str(e.first_timestamp))
