@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.ports.kube import Kube
+    from remuda.ports.wire import Wire
     from tests.support.control_plane import RealControlPlane
 
 Json = dict[str, Any]
@@ -312,7 +313,10 @@ async def test_a_log_is_there_at_every_moment(
     real_control_plane: RealControlPlane, tmp_path: Path
 ) -> None:
     """Many readers and followers while a log grows, is kept, and its mailbox goes: none fails, none misses a line."""
-    async with Host(real_control_plane, tmp_path).running() as host:
+    async with (
+        Host(real_control_plane, tmp_path).running() as host,
+        wire_of(real_control_plane.access.kubeconfig) as wire,
+    ):
         await host.run_pod("mare")
         path = host.space.path("pods", "mare", "log")
         lines = [f"line {number}\n" for number in range(200)]
@@ -322,12 +326,12 @@ async def test_a_log_is_there_at_every_moment(
         async def look() -> list[bytes]:
             found: list[bytes] = []
             while not ended.is_set() or not found or found[-1] != whole:
-                found.append(await _log(host, path))
+                found.append(await _log(wire, path))
             return found
 
         async with asyncio.timeout(4 * WITHIN_S), asyncio.TaskGroup() as group:
             looking = [group.create_task(look()) for _ in range(6)]
-            following = [group.create_task(_log(host, path, follow="true")) for _ in range(6)]
+            following = [group.create_task(_log(wire, path, follow="true")) for _ in range(6)]
             for line in lines:
                 host.write(line)
                 await asyncio.sleep(0.01)
@@ -364,16 +368,13 @@ async def test_only_who_may_proxy_to_the_node_reads_its_logs(
             host.kubectl("delete", "clusterrolebinding", reader)
 
 
-async def _log(host: Host, path: str, **query: str) -> bytes:
+async def _log(wire: Wire, path: str, **query: str) -> bytes:
     """Read a log through the API server, to its end. Anything but 200 is a failure."""
-    async with wire_of(host.plane.access.kubeconfig) as wire:
-        request = Request("GET", path, tuple(query.items()), accept="*/*")
-        async with wire.stream(
-            request, connect_timeout_s=WITHIN_S, idle_timeout_s=WITHIN_S
-        ) as stream:
-            content = b"".join([chunk async for chunk in stream.chunks()])
-            assert stream.status == 200, content
-            return content
+    request = Request("GET", path, tuple(query.items()), accept="*/*")
+    async with wire.stream(request, connect_timeout_s=WITHIN_S, idle_timeout_s=WITHIN_S) as stream:
+        content = b"".join([chunk async for chunk in stream.chunks()])
+        assert stream.status == 200, content
+        return content
 
 
 async def _direct(host: Host, user: str, groups: tuple[str, ...]) -> bytes:
