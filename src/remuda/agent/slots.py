@@ -131,12 +131,14 @@ class SlotBook:
         records = self._ledger.vms()
         ours = {record.vm for record in records if record.state is not State.REFUSED}
         running = {vm.name for vm in inventory.vms if vm.power is Power.RUNNING}
+        free = self.now().free
         self._listed = True
         self._seen_ours = running & ours
         self._foreign = tuple(sorted(running - ours))
         self._metrics.vms.labels("ours").set(len(self._seen_ours))
         self._metrics.vms.labels("others").set(len(self._foreign))
-        self.freed.set()
+        if self.now().free > free:  # else those who wait would wake one another for ever
+            self.freed.set()
 
     async def _look(self) -> None:
         """List what runs now, but let no hung list hold up a start for long once something is known."""

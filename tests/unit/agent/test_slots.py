@@ -141,3 +141,18 @@ def test_an_unfit_host_is_given_another_chance(tmp_path: Path) -> None:
         assert not booth.book.unfit
 
     played(tmp_path, play)
+
+
+def test_those_who_wait_for_a_slot_do_not_wake_one_another(tmp_path: Path) -> None:
+    async def play(booth: Booth) -> None:
+        booth.disk.vms["theirs"] = _Vm(running=True)
+        booth.disk.vms["theirs-too"] = _Vm(running=True)
+        assert not await booth.book.take("vm-1")
+        booth.book.freed.clear()
+        assert not await booth.book.take("vm-2")
+        assert not booth.book.freed.is_set()
+        booth.disk.vms["theirs"].running = False
+        await booth.book.refresh()
+        assert booth.book.freed.is_set()
+
+    played(tmp_path, play)
