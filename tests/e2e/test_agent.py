@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.kube.names import image_label
 from tests.support.agents import processes_below
 from tests.support.docker_registry import docker_registry
 from tests.support.eventually import eventually
 from tests.support.macs import SIZE, a_mac, push_runner_image
+from tests.support.qemu_host import SLOW_S, built_images_or_skip
 from tests.support.ranch import Ranch, a_ranch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from tests.support.agents import Host
     from tests.support.control_plane import RealControlPlane
     from tests.support.docker_registry import DockerRegistry
+    from tests.support.qemu_host import BuiltImages
 
 PROCESS = ("--driver=process", "--vms=2")
 
@@ -35,6 +41,11 @@ async def ranch(
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerRegistry]:
     with docker_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> BuiltImages:
+    return built_images_or_skip(tmp_path_factory.mktemp("images"))
 
 
 async def test_one_pool_one_job_one_runner(ranch: Ranch) -> None:
@@ -121,13 +132,64 @@ async def test_a_job_on_a_mac(ranch: Ranch, registry: DockerRegistry) -> None:
     assert len(boots) == 1, "a disk boots once"
 
 
+async def test_staged(ranch: Ranch, registry: DockerRegistry) -> None:
+    image = push_runner_image(registry, ranch.folder, ranch.namespace)
+    mac = a_mac(ranch.folder / "mac")
+    host = ranch.add_host(*mac.options, env=mac.env)
+    await ranch.agents.ready(host)
+
+    answer = await asyncio.to_thread(stage, ranch.agents.host(host), image)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "is on this host" in answer.stdout
+    assert list(mac.vms().values()) == ["stopped"], "its golden, and nothing was started"
+
+    async def labels() -> dict[str, str]:
+        node = await ranch.node(host)
+        return dict(node.labels) if node is not None else {}
+
+    await eventually(labels, lambda found: found.get(image_label(image)) == "ready", within_s=60)
+    nobody = await asyncio.to_thread(stage, ranch.agents.host(host), f"{registry.host}/none:1")
+    assert nobody.returncode == 1
+    assert "why:" in nobody.stderr
+
+
+def stage(host: Host, image: str) -> subprocess.CompletedProcess[str]:
+    """Ask an agent to fetch an image, as a person on its host does."""
+    words = [sys.executable, "-m", "remuda.cli.main", "agent", "stage", f"--data={host.data}"]
+    return subprocess.run(  # noqa: S603 - our own command
+        [*words, image], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+async def test_a_job_on_a_qemu_vm(ranch: Ranch, images: BuiltImages) -> None:
+    host = ranch.add_host(
+        *("--driver=qemu", "--qemu-accel=tcg", "--vms=1", f"--images={images.folder}")
+    )
+    await ranch.agents.ready(host)
+    size = {"cpu": 1, "memory": "192Mi"}
+    await ranch.create_pool("linux", 1, image=images.image, resources=size)
+    (runner,) = await ranch.warm("linux", within_s=SLOW_S)
+
+    job = await ranch.post("linux", "uname -s; exit 7")
+    over = await ranch.until_job(job, within_s=SLOW_S)
+
+    assert over["conclusion"] == "failure"
+    session = await ranch.session(runner.name)
+    assert (session["job_id"], session["exit_code"]) == (job, 7)
+    assert "Linux\n" in await ranch.output(job)
+    await ranch.delete_pool("linux")
+    await nothing_left(ranch, host)
+
+
 async def nothing_left(ranch: Ranch, host: str) -> None:
     """Wait until a host has neither a record nor a process of any VM."""
     folder = ranch.agents.host(host).data
 
     async def left() -> list[str]:
         records = [path.name for path in (folder / "records/vms").glob("*.json")]
-        return [*records, *processes_below(folder / "process").values()]
+        running = (processes_below(folder / driver) for driver in ("process", "qemu"))
+        return [*records, *(words for found in running for words in found.values())]
 
     await eventually(left, lambda found: found == [], within_s=60)
 
