@@ -174,8 +174,8 @@ class QemuVms:
             vm_folder.write_vm(folder, sized)
 
     async def run(self, name: str) -> None:
-        self._vm(name)
-        host = await self._host()
+        _, vm = self._vm(name)
+        host = await self._host(self._folders.of(vm.golden))
         async with self._starting:  # two at once would both see the last free slot
             self._free_slot(name)
             folder, vm = self._vm(name)
@@ -236,12 +236,12 @@ class QemuVms:
 
     # --- how ---
 
-    async def _host(self) -> Hypervisor:
+    async def _host(self, golden: Path) -> Hypervisor:
         async with self._probing:
             if self._hypervisor is None:
                 told = self._settings
                 self._hypervisor = await hypervisor(
-                    told.program, told.accel, told.kvm, told.deadlines.get
+                    told.program, told.accel, told.kvm, golden / KERNEL
                 )
             return self._hypervisor
 
@@ -371,7 +371,7 @@ class QemuVms:
 
     async def _make_snapshot(self, golden: Path, image: Image) -> None:
         """Boot the golden until it asks who it is, keep that moment, and throw its overlay away."""
-        host = await self._host()
+        host = await self._host(golden)
         deadline_s = self._settings.deadlines.golden
         overlay = golden / "snapshot-overlay.qcow2"
         await self._overlay(golden / DISK, overlay, deadline_s)
