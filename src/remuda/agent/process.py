@@ -305,6 +305,8 @@ class Agent:
             return False, "the Pods of this host are not listed yet"
         if self._keeper.unfit:
             return False, self._keeper.unfit
+        if not self._keeper.slots.listed:
+            return False, "the VMs of this host are not listed yet"
         return True, "ready"
 
     def _state(self) -> HostState:

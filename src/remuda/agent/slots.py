@@ -100,6 +100,11 @@ class SlotBook:
         self._hidden_until = self._clock.monotonic() + HIDDEN_S
 
     @property
+    def listed(self) -> bool:
+        """Whether what runs here was listed once since we began."""
+        return self._listed
+
+    @property
     def unfit(self) -> str:
         """Why no VM can run here, as a sentence; empty: nothing is known against it."""
         return self._unfit if self._clock.monotonic() < self._unfit_until else ""

@@ -24,7 +24,7 @@ from remuda.kube.names import VM, VM_CLEANUP, image_label
 from remuda.model.errors import BadInput
 from remuda.ports.desk import NoJobYet, ReportReply
 from remuda.ports.kube import Manifest, NotFound, Unavailable
-from remuda.ports.vms import vm_name
+from remuda.ports.vms import TimedOut, vm_name
 from remuda.standalone.plane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.memory_vms import Disk, MemoryVms
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from remuda.kube.core import Node, Pod
     from remuda.ports.desk import JobReport, PollAnswer
     from remuda.ports.kube import Kube
+    from remuda.ports.vms import Inventory
 
 T = TypeVar("T")
 
@@ -67,12 +68,20 @@ async def no_way() -> AsyncIterator[Kube]:
     yield  # what makes it a context manager
 
 
+class BlindVms(MemoryVms):
+    """A driver that cannot list what there is."""
+
+    async def inventory(self) -> Inventory:
+        raise TimedOut("Nothing was listed", why="it hung", fix="Look at it", op="list")
+
+
 @dataclass
 class Stable:
     """What outlives an agent."""
 
     folder: Path
     clock: SystemClock = field(default_factory=SystemClock)
+    blind: bool = False
     disk: Disk = field(default_factory=lambda: Disk(registry={IMAGE: 10}, free_bytes=10_000))
 
     def __post_init__(self) -> None:
@@ -84,7 +93,7 @@ class Stable:
         ports = AgentPorts(
             kube=self.kube,
             lease_kube=no_way,
-            vms=MemoryVms(self.disk, self.folder / "vms", self.clock),
+            vms=(BlindVms if self.blind else MemoryVms)(self.disk, self.folder / "vms", self.clock),
             vm_folders=(self.folder,),
             desks=NoJobs(),
             clock=self.clock,
@@ -163,6 +172,18 @@ async def test_two_agents_never_share_records(stable: Stable) -> None:
 async def test_before_it_runs_it_is_not_ready_and_says_why(stable: Stable) -> None:
     agent = stable.agent()
     assert agent.ready() == (False, "the Node is not registered yet")
+    agent.close()
+
+
+async def test_while_its_vms_cannot_be_listed_it_is_not_ready(stable: Stable) -> None:
+    stable.blind = True
+    agent = stable.agent()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(agent.run())
+        wanted = (False, "the VMs of this host are not listed yet")
+        await eventually(lambda: _of(agent.ready()), lambda said: said == wanted, within_s=WAIT_S)
+        assert await stable.node() is not None, "its Node is there all the same"
+        task.cancel()
     agent.close()
 
 
