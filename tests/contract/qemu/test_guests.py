@@ -160,6 +160,13 @@ async def test_a_vm_whose_caller_was_killed_does_its_job_and_its_panic_is_a_cras
         assert await asyncio.to_thread(caller.stdout.readline) == b"runs\n"
         caller.kill()
     await host.shown(A, "ready")
+
+    async def disk_used() -> float | None:
+        return await host.vms.guest_disk_used(A)
+
+    used = await eventually(disk_used, lambda used: used is not None, within_s=SLOW_S)
+    assert used is not None
+    assert 0 <= used < 1
     host.mailbox(A).put_job(a_job("sleep 1; echo c >/proc/sysrq-trigger; sleep 60"))
     seen = await ended(host, A)
     assert seen.end is not None
