@@ -2,7 +2,7 @@
 The control plane's own certificates and keys, in its data folder: made once, reused, renewed near their end.
 
 Every file is 0600 and appears whole or not at all, so that a crash never leaves half a key behind. Nothing here talks
-to the network, and no key ever leaves the folder except inside the administrator's kubeconfig.
+to the network, and no key ever leaves the folder except inside a kubeconfig: the administrator's, or that of a node.
 """
 
 from __future__ import annotations
@@ -300,21 +300,51 @@ def write_secret(path: Path, content: bytes) -> None:
 
 def write_kubeconfig(path: Path, server: str, pki: Pki) -> None:
     """Write the administrator's kubeconfig, with all it needs inside it."""
+    write_secret(path, _kubeconfig(server, pki.authority, pki.admin))
+
+
+def write_node_kubeconfig(path: Path, server: str, folder: Path, node: str, clock: Clock) -> None:
+    """
+    Write the kubeconfig of an agent: ``system:node:`` and its name, in the group of nodes, signed by this authority.
+
+    The control plane must have made its authority. The certificate is kept in its folder and renewed near its end, so
+    write the file anew now and then. Nothing is told to the API server: a node's name is all that it needs.
+    """
+    authority = _read(folder, "ca")
+    if authority is None:
+        raise BadInput(
+            f"The node {node} cannot be given an identity",
+            why=f"{folder} has no certificate authority",
+            fix="Start the control plane once: it makes one",
+        )
+    now = clock.now()
+    identity = _kept(
+        folder,
+        f"node-{node}",
+        now,
+        LEAF_RENEW_BEFORE,
+        lambda: new_client(authority, f"system:node:{node}", ("system:nodes",), now),
+        x509.load_pem_x509_certificate(authority.certificate),
+    )
+    write_secret(path, _kubeconfig(server, authority, identity))
+
+
+def _kubeconfig(server: str, authority: Identity, user: Identity) -> bytes:
     name = "remuda"
     cluster = {
         "server": server,
-        "certificate-authority-data": b64encode(pki.authority.certificate).decode(),
+        "certificate-authority-data": b64encode(authority.certificate).decode(),
     }
-    user = {
-        "client-certificate-data": b64encode(pki.admin.certificate).decode(),
-        "client-key-data": b64encode(pki.admin.key).decode(),
+    shown = {
+        "client-certificate-data": b64encode(user.certificate).decode(),
+        "client-key-data": b64encode(user.key).decode(),
     }
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": user}],
+        "users": [{"name": name, "user": shown}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
-    write_secret(path, yaml.safe_dump(config, sort_keys=False).encode())
+    return yaml.safe_dump(config, sort_keys=False).encode()

@@ -1,0 +1,42 @@
+"""What this machine has that could run VMs: looked up once, at the start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+from typing import TYPE_CHECKING, Final
+
+from remuda.adapters.qemu.images import MANIFEST
+from remuda.cli.tree.decide.driver import Machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_QEMU: Final = "qemu-system-x86_64"
+_NODE_CHARS_MAX: Final = 63
+
+
+def look_at_machine(images: Path) -> Machine:
+    """Look. ``images`` is the folder in which QEMU's images are."""
+    return Machine(
+        platform=sys.platform,
+        cpus=os.cpu_count() or 1,
+        memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2,
+        has_tart=shutil.which("tart") is not None,
+        has_qemu=shutil.which(_QEMU) is not None,
+        qemu_image=_first_image(images),
+    )
+
+
+def _first_image(images: Path) -> str:
+    found = sorted(images.rglob(MANIFEST)) if images.is_dir() else []
+    return found[0].parent.relative_to(images).as_posix() if found else ""
+
+
+def node_name(host: str = "") -> str:
+    """Return a name for the Node: this machine's, with what no name may have left out."""
+    name = re.sub(r"[^a-z0-9-]+", "-", (host or socket.gethostname()).lower())
+    return name[:_NODE_CHARS_MAX].strip("-") or "this-machine"
