@@ -40,6 +40,12 @@ COMMANDS = {
         "standalone",
     ),
     "controller": _Command("remuda.cli.controller", "controller", "Run the RunnerPool operator."),
+    "down": _Command(
+        "remuda.cli.down",
+        "down",
+        "End the remuda up of this machine.",
+        "agent,server,standalone",
+    ),
     "poller": _Command(
         "remuda.cli.poller", "poller", "Wait for a runner's one job, inside its Pod."
     ),
@@ -47,6 +53,15 @@ COMMANDS = {
         "remuda.cli.server", "server", "Run dispatch: jobs in, job configs out.", "server"
     ),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
+    "status": _Command(
+        "remuda.cli.status",
+        "status",
+        "Say how the remuda up of this machine is.",
+        "agent,server,standalone",
+    ),
+    "up": _Command(
+        "remuda.cli.up", "up", "Run a whole fleet on this machine.", "agent,server,standalone"
+    ),
 }
 
 
