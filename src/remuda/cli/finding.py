@@ -33,6 +33,9 @@ _HOW: Final = (
     " REMUDA_API_TOKEN"
 )
 
+_ROOTS_HOME: Final = Path("/root")
+"""Closed to others on most machines, and as root PostgreSQL runs as another user, who has to get to its data."""
+
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the parts of one ``remuda up`` are. What a newer one says more is passed over."""
@@ -93,6 +96,8 @@ def default_home(env: Mapping[str, str] = os.environ) -> Home:
     if said := env.get("XDG_DATA_HOME"):
         return Home(Path(said, "remuda"))
     home = Path(env.get("HOME") or Path.home())
+    if home == _ROOTS_HOME:
+        return Home(Path("/var/lib/remuda"))
     if sys.platform == "darwin":
         return Home(home / "Library" / "Application Support" / "remuda")
     return Home(home / ".local" / "share" / "remuda")
