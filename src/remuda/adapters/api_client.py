@@ -236,10 +236,8 @@ class ApiClient:
         wanted: EventsWanted = ALL_EVENTS,
         *,
         trouble: Callable[[ApiUnavailable], None] | None = None,
-    ) -> AsyncIterator[Event]:
-        if (
-            wanted.after is None
-        ):  # behind what happened so far: nothing is missed by the first break
+    ) -> AsyncGenerator[Event, None]:
+        if wanted.after is None:  # a number to come back with, should the line break at once
             wanted = replace(wanted, after=await self._audit_end())
         failures = 0
         while True:

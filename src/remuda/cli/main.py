@@ -49,6 +49,7 @@ COMMANDS = {
     "poller": _Command(
         "remuda.cli.poller", "poller", "Wait for a runner's one job, inside its Pod."
     ),
+    "run": _Command("remuda.cli.run", "run", "Run a command on a fresh single-use runner."),
     "server": _Command(
         "remuda.cli.server", "server", "Run dispatch: jobs in, job configs out.", "server"
     ),
