@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from remuda.model.errors import RemudaError, Retry
 from remuda.ports.api import ApiNotFound, ApiRefused
 from remuda.ports.kube import NotFound, Refused
 
@@ -25,6 +26,12 @@ BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
 
+class Declined(RemudaError):
+    """What was asked for goes against what is there, so nothing was changed. Only a person can decide otherwise."""
+
+    retry = Retry.NEVER
+
+
 def code_of(errors: Sequence[Exception]) -> int:
     """Return the exit code of a command that ended with these errors: a special one only if all are of that kind."""
     codes = {_code(error) for error in errors}
@@ -34,6 +41,6 @@ def code_of(errors: Sequence[Exception]) -> int:
 def _code(error: Exception) -> int:
     if isinstance(error, ApiNotFound | NotFound):
         return NOT_FOUND
-    if isinstance(error, ApiRefused | Refused):
+    if isinstance(error, ApiRefused | Refused | Declined):
         return REFUSED
     return FAILED

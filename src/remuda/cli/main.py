@@ -15,6 +15,8 @@ from remuda.model.errors import BadInput, RemudaError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from click.shell_completion import CompletionItem
+
 
 @dataclass(frozen=True, slots=True)
 class _Command:
@@ -33,6 +35,9 @@ class _Command:
 
 COMMANDS = {
     "agent": _Command("remuda.cli.agent", "agent", "Run VMs for the Pods of this host.", "agent"),
+    "completion": _Command(
+        "remuda.cli.completion", "completion", "Print what a shell needs to complete commands."
+    ),
     "control-plane": _Command(
         "remuda.cli.control_plane",
         "control_plane",
@@ -46,10 +51,18 @@ COMMANDS = {
         "End the remuda up of this machine.",
         "agent,server,standalone",
     ),
+    "explain": _Command(
+        "remuda.cli.explain", "explain", "Say why something is as it is, and what to do next."
+    ),
+    "hosts": _Command("remuda.cli.hosts", "hosts", "List hosts; drain one."),
+    "jobs": _Command("remuda.cli.jobs", "jobs", "List jobs and how far each is."),
+    "man": _Command("remuda.cli.man", "man", "Write manual pages."),
     "poller": _Command(
         "remuda.cli.poller", "poller", "Wait for a runner's one job, inside its Pod."
     ),
+    "pools": _Command("remuda.cli.pools", "pools", "List pools; pause, scale or roll one."),
     "run": _Command("remuda.cli.run", "run", "Run a command on a fresh single-use runner."),
+    "runners": _Command("remuda.cli.runners", "runners", "List runners, where and with which job."),
     "server": _Command(
         "remuda.cli.server", "server", "Run dispatch: jobs in, job configs out.", "server"
     ),
@@ -87,6 +100,14 @@ class _LazyGroup(click.Group):
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands without loading them all."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only shells ask for it
+
+        names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
+        offered = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
+        return [*offered, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

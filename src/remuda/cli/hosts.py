@@ -1,0 +1,166 @@
+"""``remuda hosts``: which hosts there are, and how one is taken out of service."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from remuda.adapters.system import SystemClock
+from remuda.cli.changing import WaitedInVain, bar, kube_of, until
+from remuda.cli.completion import host_names, names_of
+from remuda.cli.finding import api_options, fleet_options
+from remuda.cli.host_changes import drain_text, runners_on, set_drained
+from remuda.cli.listing import How, Listing, listing_options, show
+from remuda.cli.listing_group import ListingGroup
+from remuda.cli.run import Duration
+from remuda.cli.tables import Column, age
+from remuda.kube.names import VM
+from remuda.kube.node_view import NOT_READY, UNSCHEDULABLE
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from remuda.cli.finding import Where
+    from remuda.ports.api import Api, HostRow
+    from remuda.ports.kube import Kube
+
+
+def _state(host: HostRow, _: datetime) -> str:
+    if host.healthy:
+        return "ready"
+    if host.why_not == UNSCHEDULABLE:
+        return "draining" if host.runners else "drained"
+    return "not ready" if host.why_not == NOT_READY else host.why_not.replace("_", " ")
+
+
+HOSTS: Final[Listing[HostRow]] = Listing(
+    one="host",
+    many="hosts",
+    key=lambda host: host.name,
+    columns=(
+        Column("NAME", lambda host, _: host.name),
+        Column("STATE", _state, is_state=True),
+        Column("FLEET", lambda host, _: host.fleet),
+        Column("RUNTIME", lambda host, _: host.runtime),
+        Column("RUNNERS", lambda host, _: str(host.runners)),
+        Column("VMS", lambda host, _: host.allocatable.get(VM, "")),
+        Column("AGE", lambda host, now: age(host.created_at, now)),
+        Column("OS", lambda host, _: host.os, wide=True),
+        Column("ARCH", lambda host, _: host.architecture, wide=True),
+        Column("CPU", lambda host, _: host.allocatable.get("cpu", ""), wide=True),
+        Column("MEMORY", lambda host, _: host.allocatable.get("memory", ""), wide=True),
+    ),
+)
+
+
+@click.group(cls=ListingGroup)
+def hosts() -> None:
+    """
+    List hosts by name, show one, or take one out of service.
+
+    VMS is how many runners a host may have at once. What is listed may be some seconds old.
+
+    \b
+    Examples:
+      remuda hosts                        all of them
+      remuda hosts mini-1 -o yaml         one, with everything that is known
+      remuda hosts drain mini-1 --wait    before its maintenance
+      remuda hosts undrain mini-1         after it
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+
+
+_HOST = click.argument("host", shell_complete=names_of(host_names))
+
+
+@hosts.command("list")
+@click.argument("host", default="", metavar="[HOST]", shell_complete=names_of(host_names))
+@listing_options
+@api_options
+def list_hosts(*, where: Where, host: str, output: str, watch: bool, every_s: float) -> None:
+    """List hosts, or show one. This is what remuda hosts does by itself."""
+
+    async def read(api: Api) -> tuple[HostRow, ...]:
+        found = await api.hosts()
+        return HOSTS.named(found, host) if host else found
+
+    how = How(output=output, watch=watch, every_s=every_s, single=bool(host))
+    show(where, HOSTS, read, how)
+
+
+@hosts.command()
+@_HOST
+@click.option("--wait", is_flag=True, help="Return once no runner is left there.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Duration(),
+    help="With --wait: give up after so long, such as 1h. The host stays drained.",
+)
+@fleet_options
+def drain(*, where: Where, host: str, wait: bool, timeout_s: int | None) -> None:
+    """
+    Take a host out of service: no new runner starts there, and idle ones are retired.
+
+    Busy runners finish their jobs, however long these take. It is what kubectl cordon does to the host's Node.
+
+    \b
+    Examples:
+      remuda hosts drain mini-1
+      remuda hosts drain mini-1 --wait --timeout 2h
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    asyncio.run(_drain(where, host, wait=wait, timeout_s=timeout_s))
+
+
+@hosts.command()
+@_HOST
+@fleet_options
+def undrain(*, where: Where, host: str) -> None:
+    """
+    Put a drained host back in service.
+
+    \b
+    Example:
+      remuda hosts undrain mini-1
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    asyncio.run(_undrain(where, host))
+
+
+async def _drain(where: Where, name: str, *, wait: bool, timeout_s: float | None) -> None:
+    namespace = where.namespace()
+    async with kube_of(where) as kube:
+        changed = await set_drained(kube, name, drained=True)
+        there = drain_text(await runners_on(kube, name, namespace))
+        said = "takes no new runners now" if changed else "was drained already"
+        click.echo(f"Host {name} {said}. Its runners: {there}.")
+        if wait:
+            await _wait(kube, name, namespace, timeout_s)
+            click.echo(f"Host {name} is drained: no runner is left there.")
+
+
+async def _wait(kube: Kube, name: str, namespace: str, timeout_s: float | None) -> None:
+    most = 0
+
+    async def probe() -> tuple[bool, str]:
+        nonlocal most
+        left = await runners_on(kube, name, namespace)
+        most = max(most, left.count)
+        text = f"{bar(most - left.count, most)} still on {name}: {drain_text(left)}"
+        return left.count == 0, text
+
+    def in_vain(last: str) -> WaitedInVain:
+        return WaitedInVain(
+            f"Host {name} is not empty yet",
+            why=f"the time is over, and {last}",
+            fix=f"Wait longer: it stays drained. See who is there with: remuda explain host {name}",
+        )
+
+    await until(probe, SystemClock(), timeout_s=timeout_s, in_vain=in_vain)
+
+
+async def _undrain(where: Where, name: str) -> None:
+    async with kube_of(where) as kube:
+        changed = await set_drained(kube, name, drained=False)
+    said = "takes runners again" if changed else "was not drained"
+    click.echo(f"Host {name} {said}.")

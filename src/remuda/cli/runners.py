@@ -1,0 +1,107 @@
+"""``remuda runners``: which runners there are, where, and with which job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from remuda.cli.completion import names_of, pool_names, runner_names
+from remuda.cli.finding import api_options
+from remuda.cli.listing import How, Listing, listing_options, show
+from remuda.cli.tables import GONE, Column, age
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from remuda.cli.finding import Where
+    from remuda.ports.api import Api, RunnerRow
+
+
+def _state(runner: RunnerRow, _: datetime) -> str:
+    if runner.pod is None:
+        return GONE
+    if runner.pod.deleting_since is not None:
+        return "leaving"
+    return runner.pod.phase
+
+
+def _job(runner: RunnerRow, _: datetime) -> str:
+    if runner.claim is not None:
+        return runner.claim.job_id
+    if runner.session is not None:
+        return runner.session.executed_job_id or runner.session.job_id
+    return ""
+
+
+def _tenant(runner: RunnerRow, _: datetime) -> str:
+    if runner.claim is not None:
+        return runner.claim.tenant
+    return "" if runner.session is None else runner.session.tenant
+
+
+def _age(runner: RunnerRow, now: datetime) -> str:
+    return "" if runner.pod is None else age(runner.pod.created_at, now)
+
+
+def _warm(runner: RunnerRow, now: datetime) -> str:
+    return "" if runner.pod is None else age(runner.pod.warm_at, now)
+
+
+def _note(runner: RunnerRow, _: datetime) -> str:
+    pod = runner.pod
+    if pod is None:
+        return ""
+    notes = (
+        ("told to take no job", pod.drain),
+        ("makes room for a roll", pod.marked),
+        ("stale", pod.stale),
+        (pod.unschedulable_why, bool(pod.unschedulable_why)),
+    )
+    return ", ".join(text for text, holds in notes if holds)
+
+
+RUNNERS: Final[Listing[RunnerRow]] = Listing(
+    one="runner",
+    many="runners",
+    key=lambda runner: runner.name,
+    columns=(
+        Column("NAME", lambda runner, _: runner.name),
+        Column("POOL", lambda runner, _: runner.pool),
+        Column("STATE", _state, is_state=True),
+        Column("HOST", lambda runner, _: runner.pod.node if runner.pod else ""),
+        Column("JOB", _job),
+        Column("AGE", _age),
+        Column("WARM", _warm, wide=True),
+        Column("TENANT", _tenant, wide=True),
+        Column("TEMPLATE", lambda runner, _: runner.pod.template if runner.pod else "", wide=True),
+        Column("NOTE", _note, wide=True),
+    ),
+)
+
+
+@click.command()
+@click.argument("runner", default="", metavar="[RUNNER]", shell_complete=names_of(runner_names))
+@click.option(
+    "--pool", default="", help="Only runners of this pool.", shell_complete=names_of(pool_names)
+)
+@listing_options
+@api_options
+def runners(
+    *, where: Where, runner: str, pool: str, output: str, watch: bool, every_s: float
+) -> None:
+    """
+    List runners by name, or show one: also one that is gone, if it had a job.
+
+    \b
+    Examples:
+      remuda runners                     all of them
+      remuda runners --pool mac -w       follow those of a pool
+      remuda runners -o name             names only, one on each line
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+
+    async def read(api: Api) -> tuple[RunnerRow, ...]:
+        return (await api.runner(runner),) if runner else await api.runners(pool=pool)
+
+    how = How(output=output, watch=watch, every_s=every_s, single=bool(runner))
+    show(where, RUNNERS, read, how)
