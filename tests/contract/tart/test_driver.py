@@ -10,6 +10,7 @@ import pytest
 
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.adapters.tart import TartVms
+from remuda.agent.mailbox import HostMailbox
 from remuda.ports.vms import (
     Ending,
     HostUnfit,
@@ -174,6 +175,17 @@ async def test_half_a_vm_is_seen_and_can_be_deleted(host: DrivenTart) -> None:
     assert (await host.vms.inventory()).vms == (half,), "tart itself does not list it"
     await host.vms.delete(A)
     assert await host.vms.observe(A) is None
+
+
+async def test_nothing_is_kept_of_a_vm_whose_mailbox_is_removed_after_it(host: DrivenTart) -> None:
+    await host.make(A)
+    await host.vms.run(A)
+    await host.vms.stop(A, grace_s=0)
+    await host.vms.delete(A)
+    mailbox = HostMailbox(host.vms.mailbox(A))
+    assert mailbox.look().ready, "the driver leaves it"
+    mailbox.remove()
+    assert [path for path in host.settings.folder.rglob("*") if A in str(path)] == []
 
 
 async def test_a_suspended_vm_does_not_run(host: DrivenTart) -> None:

@@ -33,6 +33,7 @@ FIRST_MOMENTS: Final = timedelta(seconds=15)
 _LOG_READ_BYTES: Final = 64 * 1024
 _SIGNALLED: Final = 128
 _STOPPING: Final = "stopping"
+_MAILBOXES: Final = ".mailboxes"
 _SIGNS: Final = (READY, STARTED, EXIT, LOG)
 _IS_DARWIN: Final = sys.platform == "darwin"
 _FLOCK: Final = "qqihh" if _IS_DARWIN else "hhqqi4x"
@@ -41,12 +42,13 @@ _FLOCK: Final = "qqihh" if _IS_DARWIN else "hhqqi4x"
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Everything that was started under one folder: a folder for each VM."""
+    """Everything that was started under one folder: a folder for each VM, and mailboxes beside them."""
 
     folder: Path
 
     def mailbox(self, name: str) -> Path:
-        return self.folder / name / "mailbox"
+        # Not in the VM's own folder: that goes with the VM, and the mailbox may go later.
+        return self.folder / _MAILBOXES / name
 
     def log(self, name: str) -> Path:
         return self.folder / name / "log"
@@ -54,7 +56,8 @@ class Runs:
     def names(self) -> list[str]:
         """Return for which VMs something is kept."""
         with contextlib.suppress(FileNotFoundError):
-            return sorted(entry.name for entry in self.folder.iterdir())
+            names = (entry.name for entry in self.folder.iterdir())
+            return sorted(name for name in names if not name.startswith("."))
         return []
 
     async def start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
