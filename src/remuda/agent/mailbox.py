@@ -9,7 +9,7 @@ folder at most a second after the guest took it. Every call blocks, for no longe
 from __future__ import annotations
 
 import contextlib
-import os
+import stat
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -107,7 +107,7 @@ class HostMailbox:
     def look(self) -> Signs:
         """Say what is there."""
         odd: list[str] = []
-        with self._usable("looked at"), open_folder(self._folder) as folder:
+        with self._usable("looked at"), self._opened() as folder:
             too_much = overfull(folder, BOUNDS)
             held = _held(folder)
             shown = {name for name in (READY, STARTED) if _there(folder, name, odd)}
@@ -123,7 +123,7 @@ class HostMailbox:
 
     def put_job(self, document: bytes) -> None:
         """Put the one job in. A mailbox that holds or held anything takes none."""
-        with self._usable("written to"), open_folder(self._folder) as folder:
+        with self._usable("written to"), self._opened() as folder:
             held = _held(folder)
             if held is not Holds.NOTHING:
                 raise HostMailboxError(
@@ -135,14 +135,12 @@ class HostMailbox:
 
     def put_stop(self) -> None:
         """Tell the guest to end."""
-        with self._usable("written to"), open_folder(self._folder) as folder:
+        with self._usable("written to"), self._opened() as folder:
             write_whole(folder, STOP, b"", sync=self._sync)
 
     def take_job_back(self) -> None:
         """Remove the job, and what a killed writer left of one. There may be none."""
-        with self._usable("cleared"), open_folder(self._folder) as folder:
-            # The guest may have made it a folder that nothing can be removed from.
-            os.fchmod(folder, 0o700)
+        with self._usable("cleared"), self._opened() as folder:
             for name in (JOB, f"{UNFINISHED}{JOB}"):
                 # What is no file is the guest's own, and holds no job of ours.
                 with contextlib.suppress(NotAFile):
@@ -151,7 +149,7 @@ class HostMailbox:
 
     def log_tail(self) -> str:
         """Return the last lines of the runner's log; empty: there is none that may be read."""
-        with self._usable("read"), open_folder(self._folder) as folder:
+        with self._usable("read"), self._opened() as folder:
             try:
                 tail = read_tail(folder, LOG, LOG_TAIL_MAX_BYTES)
             except NotAFile:
@@ -167,7 +165,7 @@ class HostMailbox:
 
     def log_part(self, offset: int, size_max: int) -> bytes | None:
         """Return some of the runner's log, from a place in it; None: there is none that may be read."""
-        with self._usable("read"), open_folder(self._folder) as folder:
+        with self._usable("read"), self._opened() as folder:
             try:
                 return read_part(folder, LOG, offset, size_max)
             except NotAFile:
@@ -175,11 +173,20 @@ class HostMailbox:
 
     def log_measured(self) -> Measured | None:
         """Say how long the runner's log is; None: there is none that may be read."""
-        with self._usable("read"), open_folder(self._folder) as folder:
+        with self._usable("read"), self._opened() as folder:
             try:
                 return measure(folder, LOG)
             except NotAFile:
                 return None
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Open it. The guest may have locked it, so that nobody sees what it hides there, or takes its job back."""
+        mode = self._folder.lstat().st_mode
+        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:  # noqa: PLR2004 - all that its owner may do
+            self._folder.chmod(0o700)
+        with open_folder(self._folder) as folder:
+            yield folder
 
     @contextlib.contextmanager
     def _usable(self, done: str) -> Iterator[None]:

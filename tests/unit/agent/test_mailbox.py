@@ -183,6 +183,15 @@ def test_a_guest_that_fills_its_mailbox_is_seen(box: Path) -> None:
     assert "files" in HostMailbox(box).look().overfull
 
 
+@pytest.mark.parametrize("mode", [0o000, 0o300, 0o600])
+def test_a_guest_that_locks_its_mailbox_hides_nothing_in_it(box: Path, mode: int) -> None:
+    for number in range(BOUNDS.entries_max + 1):
+        (box / str(number)).touch()
+    box.chmod(mode)
+    assert "files" in HostMailbox(box).look().overfull
+    assert box.stat().st_mode & 0o777 == 0o700, "an ordinary user could look at nothing otherwise"
+
+
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
