@@ -46,7 +46,8 @@ def path_of(what: str, kind: str, name: str) -> str:
 def error_of(what: str, base: str, said: Said, token: str) -> ApiError:
     """Return the error that an answer is."""
     problem = _problem(said.body, token)
-    why = f"{problem.error}: {problem.why}" if problem.error and problem.why else problem.why
+    both = bool(problem.error and problem.why) and problem.error.rstrip(". ") != what
+    why = f"{problem.error}: {problem.why}" if both else problem.why
     why = (why or problem.error or f"{base} answered {said.status}").rstrip(". ")
     fix = problem.fix.rstrip(". ")
     match said.status:

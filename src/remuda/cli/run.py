@@ -59,7 +59,8 @@ class Duration(click.ParamType[int]):
 
 @click.command(
     "run",
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
     epilog="Exit codes: the command's own; 2 usage, 124 it took too long, 125 there is no exit code of its own,"
     " 130 interrupted, 141 nobody reads the output, 143 told to end.",
 )
