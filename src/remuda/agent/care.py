@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.agent.decide.recorded import State
 from remuda.agent.decide.shown import Waits
+from remuda.agent.ledger import Threads, on_the_spot
 from remuda.agent.mailbox import HostMailbox, HostMailboxError, Signs
 from remuda.agent.parts import RunnerRef
 from remuda.control.cache import Key
@@ -54,6 +55,8 @@ class KeeperParts:
     metrics: AgentMetrics
     settings: AgentSettings
     mailbox: Callable[[Path], HostMailbox] = HostMailbox
+    threads: Threads = on_the_spot
+    """Removes mailboxes: a hostile guest may have filled one with more files than the loop has time for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

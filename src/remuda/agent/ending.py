@@ -112,12 +112,12 @@ class EndSteps:
             await self._parts.vms.delete(care.vm)
         except NotThere:
             log.debug("a VM to be deleted was gone", vm=care.vm)
-        self._tools.mailbox(care.uid).remove()
+        await self._parts.threads(self._tools.mailbox(care.uid).remove)
 
     async def clear(self, care: Care, sight: Sight) -> None:
         record = sight.known_record()
         await self._save(care, record)
-        self._tools.mailbox(care.uid).remove()
+        await self._parts.threads(self._tools.mailbox(care.uid).remove)
         await self._parts.ledger.write(replace(record, state=State.CLEARED))
 
     async def release(self, care: Care, sight: Sight) -> None:
@@ -142,7 +142,7 @@ class EndSteps:
         """Neither a Pod nor a VM is left: nor is anything else."""
         record = sight.known_record()
         if record.state is not State.REFUSED:
-            self._tools.mailbox(care.uid).remove()
+            await self._parts.threads(self._tools.mailbox(care.uid).remove)
         self._parts.jobs.forget(care.uid)
         self._parts.logs.forget(care.uid)
         await self._parts.ledger.forget(care.uid)

@@ -106,7 +106,8 @@ class Agent:
     def _parts(self, folder: RecordFolder, opening: ExitStack) -> None:
         ports, settings, data = self._ports, self._settings, self._settings.data
         clock, ids = ports.clock, ports.ids
-        self._threads = {name: OneThread(name) for name in ("records", "held-jobs", "logs")}
+        names = ("records", "held-jobs", "logs", "mailboxes")
+        self._threads = {name: OneThread(name) for name in names}
         for thread in self._threads.values():
             opening.callback(thread.close)
         self._ledger = Ledger(folder, self._threads["records"])
@@ -185,6 +186,7 @@ class Agent:
                 ids=self._ports.ids,
                 metrics=self._metrics,
                 settings=self._settings,
+                threads=self._threads["mailboxes"],
             )
         )
 
@@ -199,7 +201,7 @@ class Agent:
                 disk=self._disks,
                 more_wanted=(self._staging,),
                 # Not that of the records: a hostile guest may have filled the mailbox that is removed there.
-                threads=self._threads["logs"],
+                threads=self._threads["mailboxes"],
                 clock=self._beating("garbage"),
                 ids=self._ports.ids,
                 metrics=self._metrics,

@@ -253,6 +253,8 @@ class Barn:
     agent: asyncio.Task[None] | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     lives: int = 0
+    aside: list[str] = field(default_factory=list)
+    """What agents had done on another thread, by its name."""
 
     # --- people -------------------------------------------------------------------------------------------------------
 
@@ -335,6 +337,10 @@ class Barn:
             life.point("after record")
             return answer
 
+        async def aside(blocking: Callable[[], T], /) -> T:
+            self.aside.append(blocking.__qualname__)
+            return blocking()
+
         ids = SeededIds(1, f"agent {self.lives}")
         ledger = Ledger(folder, on_the_spot)
         vms = MortalVms(self.host.vms, life)
@@ -355,6 +361,7 @@ class Barn:
                 metrics=self.metrics,
                 settings=self.settings,
                 mailbox=lambda folder: MortalMailbox(folder, life),
+                threads=aside,
             )
         )
         try:

@@ -268,3 +268,16 @@ async def test_a_pod_that_went_while_nobody_looked_leaves_its_vm_to_garbage(barn
     barn.keeper.wake(uid)
     await barn.until_clean()
     assert uid not in barn.keeper.pods.gone_since
+
+
+@scenario()
+async def test_a_mailbox_is_removed_beside_the_loop_however_full_its_guest_left_it(
+    barn: Barn,
+) -> None:
+    barn.start()
+    await barn.add_pod()
+    barn.host.dispatch.add()
+    await barn.until_phase("Succeeded")
+    await _gone_and_clean(barn)
+    removed = barn.life.points.count("before remove mailbox")
+    assert barn.aside.count("MortalMailbox.remove") == removed > 0
