@@ -37,7 +37,8 @@ class Shelf(Protocol):
 
         However many ask for one image, it is fetched once; who waits for another image waits for nobody. ``say`` is
         told, in a sentence, that and how far it is being fetched: at its beginning, and at most every few seconds.
-        Raises VmsError; NoSpace only after one clean-up and one more try.
+        Raises VmsError; NoSpace only after one clean-up and one more try. A block that ends with NoSpace has a clean-up
+        made as well, so that it can be tried again.
         """
         ...
 

@@ -129,7 +129,14 @@ class HostShelf:
         with self._parts.goldens.held(image) as place:
             await self._have(place, _Waiter(say, is_pod=True))
             await self._parts.goldens.note_wanted([image])
-            yield place.golden
+            try:
+                yield place.golden
+            except NoSpace as error:
+                log.warning("making room for a VM", image=image, error=str(error))
+                await self._parts.room.make_room(
+                    lambda: False
+                )  # whatever was measured, it ran full
+                raise
 
     async def stage(self, image: str, say: Callable[[str], None] = _quietly) -> None:
         """Fetch an image and start nothing; returns when its golden is whole. Raises as ``using`` does."""

@@ -335,6 +335,8 @@ def agent_settings(told: Told, server: str) -> AgentSettings:
             enabled=not told.disable_vm_gc,
             golden_kept=timedelta(seconds=told.keep_images),
             running_grace=timedelta(seconds=told.orphan_grace),
+            # What is stopped already needs no longer than what runs.
+            stopped_grace=min(_GARBAGE.stopped_grace, timedelta(seconds=told.orphan_grace)),
         ),
         disk=_marks(told),
         resync=timedelta(seconds=told.resync),

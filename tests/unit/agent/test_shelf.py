@@ -412,6 +412,25 @@ def test_a_disk_that_runs_full_is_cleaned_and_it_is_tried_once_more(
     run(story)
 
 
+@pytest.mark.parametrize(("enabled", "left"), [(True, {A}), (False, {A, B})])
+def test_a_vm_that_finds_no_room_has_what_nobody_uses_removed(
+    tmp_path: Path,
+    enabled: bool,  # noqa: FBT001 - a column of the table
+    left: set[str],
+) -> None:
+    async def story() -> None:
+        host = AHost(tmp_path, policy=GarbagePolicy(enabled=enabled))
+        async with host.running():
+            await host.shelf.stage(A)
+            await host.shelf.stage(B)
+            host.vms.faults["clone"] = [broken(NoSpace)]
+            await refused(host.clone(A, "one"), NoSpace)
+            assert host.goldens.ready_images() == left  # what it is made from stays
+            await host.clone(A, "one")
+
+    run(story)
+
+
 @pytest.mark.parametrize("call", ["pull", "begin golden"])
 def test_a_builders_disk_is_not_cleaned(tmp_path: Path, call: str) -> None:
     async def story() -> None:

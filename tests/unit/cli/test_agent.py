@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from remuda.agent.decide.garbage import GarbagePolicy
 from remuda.agent.settings import Deadlines
 from remuda.cli.agent import agent
 from remuda.cli.agent_options import Told, agent_settings, deadlines
@@ -147,7 +148,7 @@ def test_options_reach_the_settings() -> None:
     assert (made.ready_timeout_s, made.stop_grace_s, made.look_s) == (7, 3, 2)
     assert (made.garbage.enabled, made.garbage_s) == (False, 11)
     assert made.garbage.golden_kept == timedelta(days=2)
-    assert made.garbage.running_grace == timedelta(seconds=13)
+    assert made.garbage.running_grace == made.garbage.stopped_grace == timedelta(seconds=13)
     assert (made.heartbeat_s, made.status_s, made.resync) == (1.5, 9, timedelta(minutes=1))
     assert made.lease_duration_s >= 3 * made.heartbeat_s, "a Lease outlasts renewals that fail"
     assert made.disk.host_free_low == 0.2 < made.disk.host_free_ok
@@ -158,6 +159,7 @@ def test_options_reach_the_settings() -> None:
 def test_without_options_the_settings_are_those_of_the_agent() -> None:
     made = settings()
     assert (made.garbage.enabled, made.garbage_s) == (True, 300)
+    assert made.garbage == GarbagePolicy()
     assert (made.lease_duration_s, made.ready_timeout_s) == (40, 600)
     assert deadlines(()) == Deadlines()
 
