@@ -133,6 +133,10 @@ async def _answer(
     except (OSError, TimeoutError, ValueError, msgspec.MsgspecError):
         fix = "Use remuda agent stage of this version"
         tell(_Said(error=_Fault(_NOT_STAGED, "what was asked makes no sense", fix)))
+    except Exception:  # the edge: a fault in one answer must not end the agent
+        log.exception("image not staged")
+        fix = "See the agent's log"
+        tell(_Said(error=_Fault(_NOT_STAGED, "the agent met a fault of its own", fix)))
     finally:
         writer.close()
         with contextlib.suppress(OSError):

@@ -62,6 +62,19 @@ async def test_what_went_wrong_is_told_as_the_agent_says_it(folder: Path) -> Non
     )
 
 
+async def test_a_bug_in_a_fetch_ends_that_call_and_not_the_agent(folder: Path) -> None:
+    async def stage(image: str, _say: Callable[[str], None]) -> None:
+        if image == "buggy:1":
+            raise ZeroDivisionError("hunter2")
+
+    async with serving_stage(folder, stage):
+        with pytest.raises(NotStaged) as raised:
+            await within(ask_to_stage(folder, "buggy:1", lambda _: None))
+        await within(ask_to_stage(folder, "good:1", lambda _: None))
+    assert "hunter2" not in str(raised.value)
+    assert "log" in raised.value.fix
+
+
 async def test_only_the_agents_own_user_may_ask(folder: Path) -> None:
     async with serving_stage(folder, Shelf().stage):
         assert stat.S_IMODE((folder / SOCKET).stat().st_mode) == 0o600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -362,3 +363,11 @@ def test_the_parameters_of_an_api_server_are_read() -> None:
 def test_parameters_that_make_no_sense_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         parse_request(query)
+
+
+def test_a_store_whose_folder_is_gone_holds_nobody_up(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    shutil.rmtree(tmp_path / "logs")
+    host.store.keep(UID, host.mailbox, DONE)
+    host.store.forget(UID)
+    assert not (tmp_path / "logs").exists()
