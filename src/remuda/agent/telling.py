@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from remuda.agent.decide.verdict import is_reported
 from remuda.agent.following import Piece, Stream
 from remuda.agent.mailbox import HostMailboxError
 from remuda.control.pace import Pace
@@ -157,5 +158,6 @@ def _ended(verdict: Verdict, piece: Piece) -> JobReport:
         log=piece.data,
         exit_code=verdict.exit_code,
         exit_reason=reason,
+        exit_reported=is_reported(verdict),
         finished_at=verdict.finished_at,
     )

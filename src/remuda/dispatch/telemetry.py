@@ -8,7 +8,7 @@ logs, and the memory of one replica would answer nobody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from remuda.dispatch.decide.local_jobs import deadline_of, exit_of, stop_reason, within
@@ -43,6 +43,8 @@ class Exit:
 
     code: int
     reason: str = ""
+    reported: bool = True
+    """Whether the code is the script's own. Else it is its runner's, which ended with the script or without."""
     finished_at: datetime | None = None
 
 
@@ -155,6 +157,8 @@ class Telemetry:
         fresh = await self.local.get(job.job_id) or job
         at = within(said.finished_at, fresh.started_at or fresh.submitted_at, self.clock.now())
         end = exit_of(fresh, said.code, said.reason, at=at, deadline=deadline)
+        if not said.reported:
+            end = replace(end, exit_code=None)
         await self.forge.conclude(fresh, end)
 
     async def _held(self, who: RunnerIdentity) -> _Held | None:

@@ -88,6 +88,8 @@ class JobReport:
     log: bytes = field(default=b"", repr=False)
     exit_code: int | None = None
     exit_reason: str = ""
+    exit_reported: bool = True
+    """Whether the code is the job's own. Else it is only the Pod's: nobody knows how the job itself ended."""
     finished_at: datetime | None = None
 
     def body(self) -> bytes:
@@ -100,6 +102,8 @@ class JobReport:
         if self.exit_code is not None:
             reason = self.exit_reason[:REASON_MAX_CHARS]
             said["exit"] = {"code": self.exit_code, "reason": reason}
+            if not self.exit_reported:
+                said["exit"]["reported"] = False
             if self.finished_at is not None:
                 said["exit"]["finished_at"] = self.finished_at
         return msgspec.json.encode(said)

@@ -318,6 +318,8 @@ def test_the_verdict_is_the_exit(tmp_path: Path, verdict: Verdict, told: tuple[i
         scene = Scene(tmp_path)
         assert await scene.finish(verdict)
         assert scene.book.exits == [told]
+        reports = [report for _, report in scene.side.desks.told if report.exit_code is not None]
+        assert [report.exit_reported for report in reports] == [verdict.reason == "Error"]
 
     main()
 

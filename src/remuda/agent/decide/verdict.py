@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNREPORTED: Final = 1
 """The exit code of a guest that named none."""
+_REPORTED: Final = frozenset({"Completed", "Error"})
+"""The reasons of those whose guest named its exit code."""
 MESSAGE_MAX_CHARS: Final = 1000
 """How much of a log or of a guest's reason goes into a Pod's status."""
 
@@ -41,6 +43,11 @@ def settle(
         return _reported(record, guest, end, now)
     reason, message = _unreported(record, end or RunEnd(), deleting=deleting)
     return failed(reason, message, _believable(record, end.at if end else None, now))
+
+
+def is_reported(verdict: Verdict) -> bool:
+    """Tell whether the exit code is the job's own, and not ours for a guest that named none."""
+    return verdict.reason in _REPORTED
 
 
 def sent_home(reason: str, now: datetime) -> Verdict:

@@ -202,6 +202,10 @@ class ExitBody(BaseModel):
 
     code: int = Field(ge=-_CODE_MAX, le=_CODE_MAX)
     reason: str = Field("", max_length=2000)
+    reported: bool = Field(
+        True,  # noqa: FBT003 - a field has no position
+        description="Whether the code is the script's own. Else its runner ended, and the script's own is not known",
+    )
     finished_at: Moment | None = None
 
 
@@ -226,6 +230,7 @@ class TelemetryBody(BaseModel):
             exit_ = Exit(
                 code=self.exit.code,
                 reason=_shown(self.exit.reason),
+                reported=self.exit.reported,
                 finished_at=self.exit.finished_at,
             )
         return Report(started_at=self.started_at, log=log, exit=exit_)

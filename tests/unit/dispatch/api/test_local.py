@@ -245,6 +245,19 @@ async def test_how_far_a_job_is_and_how_it_ended_is_said(office: Office) -> None
 
 
 @api_story
+async def test_the_code_of_a_runner_that_died_is_not_taken_for_the_scripts_own(
+    office: Office,
+) -> None:
+    job_id = await a_running_job(office)
+    assert (await says(office, STARTED)).status == 204
+    crashed = {"code": 1, "reason": "Its VM crashed", "reported": False}
+    assert (await says(office, {"exit": crashed})).status == 204
+    over = await office.get(f"/api/v1/jobs/{job_id}/outcome")
+    assert (over["conclusion"], over["exit_code"]) == ("failure", None)
+    assert over["reason"] == "Its VM crashed"
+
+
+@api_story
 async def test_a_log_is_followed_until_the_job_is_over(office: Office) -> None:
     job_id = await a_running_job(office)
     await says(office, {**STARTED, **a_log(0, b"one\n")})
