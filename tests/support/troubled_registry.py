@@ -32,6 +32,8 @@ class TroubledRegistry:
     token: str = ""
     """If set, what a request must bear; the token service hands it out for ``password``."""
     password: str = ""
+    realm: str = ""
+    """Where it says that its token service is; empty: here."""
     gzip: bool = False
     stalls: bool = False
     """Whether it takes questions and says nothing."""
@@ -73,7 +75,8 @@ class TroubledRegistry:
         self.asked[f"{request.method} {request.path.split('/')[-2]}"] += 1
         self.authorizations.append(request.headers.get("authorization", ""))
         if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
-            challenge = f'Bearer realm="{self.url}/token",service="test"'
+            realm = self.realm or f"{self.url}/token"
+            challenge = f'Bearer realm="{realm}",service="test"'
             return web.Response(status=401, headers={"www-authenticate": challenge})
         if self.statuses and (status := self.statuses.pop(0)) != 200:
             return web.Response(status=status, text="trouble")

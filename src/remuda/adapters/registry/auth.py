@@ -11,7 +11,7 @@ import base64
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -48,8 +48,9 @@ class Challenge:
 
     def token_url(self, *, plain: bool, scope: str) -> str:
         """Return where to ask for a token. Raises BadAnswer if a password must not go there."""
-        parts = urlsplit(self.realm)
-        if parts.scheme not in ({"https", "http"} if plain else {"https"}) or not parts.hostname:
+        parts = _split(self.realm)
+        schemes = {"https", "http"} if plain else {"https"}
+        if parts is None or parts.scheme not in schemes or not parts.hostname:
             raise BadAnswer(
                 "The registry cannot be used",
                 why=f"its token service {self.realm[:200]!r} is not an https address",
@@ -59,6 +60,13 @@ class Challenge:
         asked = urlencode({name: value for name, value in query.items() if value})
         joined = f"{parts.query}&{asked}" if parts.query else asked
         return parts._replace(query=joined, fragment="").geturl()
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:  # half an address
+        return None
 
 
 class _TokenBody(msgspec.Struct, frozen=True):

@@ -86,6 +86,7 @@ class RegistryWire:
             async with contextlib.AsyncExitStack() as stack:
                 response = await stack.enter_async_context(self._follow(ask))
                 if response.status == HTTPStatus.UNAUTHORIZED:
+                    self._check_who_asks(ask, response)
                     await self._authorize(ask, response)
                     await stack.aclose()
                     response = await stack.enter_async_context(self._follow(ask))
@@ -135,12 +136,23 @@ class RegistryWire:
 
     def next(self, ask: Ask, url: str, location: str) -> str:
         """Return the address that an answer sends us to. Raises BadAnswer if nothing of ours may go there."""
-        target = urljoin(url, location)
         schemes = {"https", "http"} if self._is_plain(ask.image) else {"https"}
-        if not location or urlsplit(target).scheme not in schemes:
+        try:
+            target = urljoin(url, location)
+            scheme, _, _ = _origin_of(target)
+        except ValueError:  # half an address, or a port that is none
+            target, scheme = location, ""
+        if not location or scheme not in schemes:
             why = f"the registry sends us to {target[:200]!r}"
             raise BadAnswer(ask.what, why=why, fix="Check the registry")
         return target
+
+    def _check_who_asks(self, ask: Ask, response: aiohttp.ClientResponse) -> None:
+        """Refuse to say who we are to anyone but the registry: whoever else asks names a place of its own for it."""
+        if _origin_of(str(response.url)) != _origin_of(self._origin(ask.image)):
+            host = urlsplit(str(response.url)).hostname
+            why = f"{host}, where it sends us, answered {response.status}"
+            raise NotAllowed(ask.what, why=why, fix="Check where the registry keeps its blobs")
 
     async def _authorize(self, ask: Ask, response: aiohttp.ClientResponse) -> None:
         challenge = read_challenge(response.headers.getall("www-authenticate", []))

@@ -195,6 +195,39 @@ async def test_a_token_does_not_follow_a_redirect(registry: TroubledRegistry) ->
         assert elsewhere.authorizations == [""]
 
 
+async def test_a_password_is_no_business_of_where_a_redirect_leads(
+    registry: TroubledRegistry,
+) -> None:
+    who = Credentials("me", "hunter2")
+    async with TroubledRegistry().served() as elsewhere:
+        blob = held(elsewhere)
+        elsewhere.token = "its own"  # noqa: S105 - of this test
+        registry.blobs_elsewhere = f"{elsewhere.url}/v2/x/blobs/{blob.digest}"
+        with pytest.raises(NotAllowed, match="where it sends us"):
+            await fetch(registry, blob, credentials={registry.host: who})
+        assert elsewhere.asked["token"] == 0, (
+            "whoever serves blobs may name no place for a password"
+        )
+        assert elsewhere.authorizations == [""]
+
+
+@pytest.mark.parametrize("place", ["http://[", "http://x:99999/", "http://x:y/", "//[/"])
+async def test_an_address_that_is_none_is_a_bad_answer(
+    registry: TroubledRegistry, place: str
+) -> None:
+    registry.blobs_elsewhere = registry.upload_to = place
+    registry.token, registry.realm = "t", place
+    registry.manifests = {"1": b"{}"}
+    async with client(registry, tries=1) as asked:
+        with pytest.raises(RegistryError):
+            await asked.manifest(image(registry))
+        registry.token = ""
+        with pytest.raises(RegistryError):
+            await asked.push_blob(image(registry), Blob(digest_of(b"x"), 1), b"x")
+    with pytest.raises(RegistryError):
+        await fetch(registry, held(registry), tries=1)
+
+
 @pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://x/y", "gopher://x"])
 async def test_a_redirect_leads_to_http_only(registry: TroubledRegistry, place: str) -> None:
     registry.blobs_elsewhere = place
