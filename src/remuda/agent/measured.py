@@ -34,6 +34,9 @@ class MeasuredVms:
         with self._measured("list"):
             return await self._vms.inventory()
 
+    def running(self) -> frozenset[str] | None:
+        return self._vms.running()
+
     async def observe(self, name: str) -> SeenVm | None:
         with self._measured("get"):
             return await self._vms.observe(name)

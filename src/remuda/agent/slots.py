@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from remuda.agent.metrics import AgentMetrics
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
-    from remuda.ports.vms import Inventory, Vms
+    from remuda.ports.vms import Vms
 
 log = structlog.get_logger(__name__)
 
@@ -129,16 +129,15 @@ class SlotBook:
             log.info("the VMs of this host could not be listed", error=str(error))
             return False
         self._failed_at = None
-        self._note(inventory)
+        self._note(frozenset(vm.name for vm in inventory.vms if vm.power is Power.RUNNING))
         return True
 
-    def _note(self, inventory: Inventory) -> None:
+    def _note(self, running: frozenset[str]) -> None:
         records = self._ledger.vms()
         ours = {record.vm for record in records if record.state is not State.REFUSED}
-        running = {vm.name for vm in inventory.vms if vm.power is Power.RUNNING}
         free = self.now().free
         self._listed = True
-        self._seen_ours = running & ours
+        self._seen_ours = set(running & ours)
         self._foreign = tuple(sorted(running - ours))
         self._metrics.vms.labels("ours").set(len(self._seen_ours))
         self._metrics.vms.labels("others").set(len(self._foreign))
@@ -146,7 +145,10 @@ class SlotBook:
             self.freed.set()
 
     async def _look(self) -> None:
-        """List what runs now, but let no hung list hold up a start for long once something is known."""
+        """See what runs now, but let no hung list hold up a start for long once something is known."""
+        if (running := self._vms.running()) is not None:
+            self._note(running)
+            return
         if self._listed and self._failed_lately():
             return
         try:

@@ -202,6 +202,10 @@ class Vms(Protocol):
         """List everything. What cannot be read is an error, never a shorter list."""
         ...
 
+    def running(self) -> frozenset[str] | None:
+        """Return which VMs run, whoever started them, if that can be told without waiting; None: list everything."""
+        ...
+
     async def observe(self, name: str) -> SeenVm | None:
         """Look at one VM; None: it is not there."""
         ...

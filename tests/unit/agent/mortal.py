@@ -106,6 +106,9 @@ class MortalVms:
     async def inventory(self) -> Inventory:
         return await self._do("list", "", self._inner.inventory)
 
+    def running(self) -> frozenset[str] | None:
+        return self._inner.running()
+
     async def observe(self, name: str) -> SeenVm | None:
         return await self._do("get", name, lambda: self._inner.observe(name))
 

@@ -46,7 +46,7 @@ class Calls:
         self._swept = False
 
     async def call(self, op: str, deadline_s: float, *arguments: str) -> Finished:
-        await self._sweep_once()
+        await self.sweep()
         env = self._settings.call_env()
         with self._marked(env) as (prefix, stdin):
             return await command(
@@ -55,7 +55,7 @@ class Calls:
 
     async def pull(self, line: Callable[[bytes], bool], *arguments: str) -> Finished:
         """Call it for a pull: ``line`` says whether what it printed is progress."""
-        await self._sweep_once()
+        await self.sweep()
         env = self._settings.call_env()
         with self._marked(env) as (prefix, stdin):
             return await streamed(
@@ -88,7 +88,8 @@ class Calls:
             os.close(lock)
             _forget(mark)
 
-    async def _sweep_once(self) -> None:
+    async def sweep(self) -> None:
+        """End what an earlier agent's calls left, once: until then none of what is seen is sure to stay so."""
         async with self._sweeping:
             if not self._swept:
                 for lock in sorted(self._folder.glob(f"*{_LOCK}")):

@@ -33,6 +33,7 @@ from remuda.ports.vms import (
     StillRunning,
     TimedOut,
     VmsError,
+    VmShape,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from remuda.adapters.commands import Finished
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
-    from remuda.ports.vms import VmShape
 
 _STOP_S: Final = 10
 """How long Tart waits for its own process after it was told to switch the VM off; then it kills it."""
@@ -59,6 +59,10 @@ class TartVms:
         self._deadlines = settings.deadlines
         self._runs = Runs(settings.folder)
         self._calls = Calls(settings, clock, ids)
+        self._asked_of: dict[str, VmShape] = {}
+        """By golden: the size that was last asked for one of its clones. The next one is probably to be like it."""
+        self._made: dict[str, tuple[str, VmShape]] = {}
+        """By clone whose size was not asked for yet: its golden, and the size that it has got."""
 
     @property
     def abilities(self) -> Abilities:
@@ -89,8 +93,20 @@ class TartVms:
         seen = (self._seen(name, running=running) for name, running in sorted(local.items()))
         return Inventory(vms=tuple(seen), images=tuple(images))
 
+    def running(self) -> frozenset[str] | None:
+        """Return what runs, by Tart's own locks: as ``tart list`` finds it, without a call."""
+        if not _is_folder(self._settings.home / "vms"):
+            return None
+        locked = {name for name in self._folders() if lock_holder(self._config(name))}
+        return frozenset(
+            locked | {name for name in self._runs.names() if self._runs.is_alive(name)}
+        )
+
     async def observe(self, name: str) -> SeenVm | None:
-        running = await self._running(texts.checked_name(name))
+        await self._calls.sweep()
+        if self._is_absent(texts.checked_name(name)):
+            return None
+        running = await self._running(name)
         if running is None and not self._runs.is_alive(name):
             return None
         return self._seen(name, running=bool(running))
@@ -113,6 +129,13 @@ class TartVms:
         if not _is_folder(vms):
             return await self._running(name)
         return bool(lock_holder(self._config(name))) if _is_folder(vms / name) else None
+
+    def _is_absent(self, name: str) -> bool:
+        """Say whether there is neither a folder nor a run of a VM: then a call would say nothing else."""
+        vms = self._settings.home / "vms"
+        if not _is_folder(vms) or os.path.lexists(vms / name):
+            return False
+        return not self._runs.is_alive(name)
 
     def _seen(self, name: str, *, running: bool) -> SeenVm:
         ours = self._runs.look(name)
@@ -182,13 +205,17 @@ class TartVms:
 
     async def clone(self, golden: str, name: str) -> None:
         await self._copied("clone", texts.checked_name(golden), name)
+        given = self._asked_of.get(golden, VmShape())
         try:
-            await self._ok("set", "set", name, "--random-mac", "--random-serial")
+            identity = ("--random-mac", "--random-serial")
+            await self._ok("set", "set", name, *identity, *_size(given))
         except VmsError:
+            self._asked_of.pop(golden, None)
             # Two VMs with one identity are worse than none. Should this fail as well, the caller's record says so.
             with contextlib.suppress(VmsError):
                 await self._ok("delete", "delete", name)
             raise
+        self._made[name] = golden, given
 
     async def _copied(self, op: str, source: str, name: str) -> None:
         if await self._now(texts.checked_name(name)) is not None or self._runs.is_alive(name):
@@ -200,9 +227,19 @@ class TartVms:
         await self._ok(op, "clone", source, name)
 
     async def shape(self, name: str, shape: VmShape) -> None:
-        options = (("--cpu", shape.cpus), ("--memory", shape.memory_mib))
-        wanted = [word for flag, n in options if n is not None for word in (flag, str(n))]
-        await self._ok("set", "set", texts.checked_name(name), *wanted)
+        golden, given = self._made.pop(texts.checked_name(name), ("", None))
+        if shape == given:
+            return
+        if given is not None and _leaves_some_of(given, shape):
+            # What its image says can be had again, but not be asked for.
+            self._asked_of.pop(golden, None)
+            await self._ok("delete", "delete", name)
+            await self.clone(golden, name)
+            await self.shape(name, shape)
+            return
+        await self._ok("set", "set", name, *_size(shape))
+        if golden:
+            self._asked_of[golden] = shape
 
     async def run(self, name: str) -> None:
         running = await self._now(texts.checked_name(name))
@@ -287,6 +324,7 @@ class TartVms:
         return await self._runs.kill(name, _KILL_S)
 
     async def delete(self, name: str) -> None:
+        self._made.pop(name, None)
         if self._runs.is_alive(texts.checked_name(name)):
             raise StillRunning(f"{name} was not deleted", why="it runs", fix="Stop it first")
         try:
@@ -329,6 +367,18 @@ class TartVms:
             what = " ".join(("tart", arguments[0], *subject, "failed"))
             raise texts.error_of(what, done.code, done.err)
         return done.out
+
+
+def _size(shape: VmShape) -> list[str]:
+    options = (("--cpu", shape.cpus), ("--memory", shape.memory_mib))
+    return [word for flag, n in options if n is not None for word in (flag, str(n))]
+
+
+def _leaves_some_of(given: VmShape, shape: VmShape) -> bool:
+    """Say whether a size leaves to the image what was given already."""
+    return (given.cpus is not None and shape.cpus is None) or (
+        given.memory_mib is not None and shape.memory_mib is None
+    )
 
 
 def _is_folder(path: Path) -> bool:
