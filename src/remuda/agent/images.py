@@ -147,9 +147,14 @@ class Goldens:
         place.usable_at = self._clock.monotonic()
         self._missing -= {place.image}
 
-    async def write(self, place: Place, state: ImageState) -> None:
+    async def write(self, place: Place, state: ImageState, *, found: bool = False) -> None:
+        """Write down how far an image is. ``found`` counts only where nothing is written down about it yet."""
+        known = self._ledger.image(place.image)
+        if known is not None:
+            found = known.found
+        now = self._clock.now()
         await self._ledger.write_image(
-            ImageRecord(image=place.image, state=state, wanted_at=self._clock.now())
+            ImageRecord(image=place.image, state=state, wanted_at=now, found=found)
         )
 
     async def discard(self, place: Place) -> None:
@@ -163,8 +168,9 @@ class Goldens:
         """
         Remove golden, pulled image and record. Whether it was done: not if it is needed, or not ours.
 
-        Golden and pulled image share their blocks, so one alone would free nothing. To be killed in between is no harm:
-        the record goes last, and says from before the first step that the golden may be half of one.
+        What somebody else had pulled before us stays. Golden and pulled image share their blocks, so one alone would
+        free nothing. To be killed in between is no harm: the record goes last, and says from before the first step that
+        the golden may be half of one.
         """
         place = self._places.setdefault(image, Place(image))
         if place.holders or place.lock.locked():
@@ -177,8 +183,9 @@ class Goldens:
             if record.state is not ImageState.FETCHING:
                 await self._ledger.write_image(replace(record, state=ImageState.FETCHING))
             await self.discard(place)
-            with suppress(NotThere):
-                await self._vms.drop_image(image)
+            if not record.found:
+                with suppress(NotThere):
+                    await self._vms.drop_image(image)
             await self._ledger.forget_image(image)
         self._tidy()
         return True

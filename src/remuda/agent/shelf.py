@@ -229,10 +229,13 @@ class HostShelf:
         fetch.fetching, fetch.progress = True, None
         self._tell(fetch)
         self._count()
-        await goldens.write(place, ImageState.FETCHING)
+        pulled = await self._is_pulled(place.image)
+        # What cannot be seen may be somebody else's.
+        await goldens.write(place, ImageState.FETCHING, found=pulled is not False)
         turn = Turn(fetch.is_urgent)
         async with self._turns.taken(turn):
-            await self._admit(fetch)
+            if not pulled:
+                await self._admit(fetch)
             await vms.pull(place.image, lambda come: self._came(fetch, turn, come))
         fetch.reserved_bytes = 0
         try:
@@ -258,19 +261,18 @@ class HostShelf:
 
     async def _admit(self, fetch: _Fetch) -> None:
         """Raise NoSpace if it does not fit beside what others are fetching."""
-        if await self._is_pulled(fetch.image):
-            return
         size = await self._size(fetch.image)
         short = admit(size, self._space_beside(fetch), self._parts.marks)
         if short is not None:
             raise _DoesNotFit(fetch.image, short.why, size)
         fetch.reserved_bytes = size or 0
 
-    async def _is_pulled(self, image: str) -> bool:
+    async def _is_pulled(self, image: str) -> bool | None:
+        """Say whether somebody pulled it already; None: it cannot be seen."""
         try:
             seen = await self._parts.vms.inventory()
         except VmsError:
-            return False
+            return None
         return any(pulled.ref == image for pulled in seen.images)
 
     async def _size(self, image: str) -> int | None:

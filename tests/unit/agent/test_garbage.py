@@ -495,3 +495,29 @@ def test_a_host_that_cannot_be_seen_loses_nothing(tmp_path: Path) -> None:
         assert VM not in host.names
 
     on(tmp_path, story)
+
+
+def test_an_image_that_somebody_else_pulled_stays_whatever_is_needed(tmp_path: Path) -> None:
+    async def story(host: AHost) -> None:
+        await host.vms.pull(A, lambda _: None)  # a person, before the agent ever heard of it
+        for image in (A, B):
+            await host.shelf.stage(image)
+        assert await host.garbage.make_room(lambda: False)
+        assert set(host.disk.images) == {A}
+        assert host.names == []
+        assert host.ledger.images() == ()
+
+    on(tmp_path, story)
+
+
+def test_an_image_that_a_killed_agent_had_pulled_is_ours(tmp_path: Path) -> None:
+    async def story(host: AHost) -> None:
+        host.vms.faults["begin golden"] = [broken(VmsError)]
+        with pytest.raises(VmsError):
+            await host.shelf.stage(A)
+        assert set(host.disk.images) == {A}
+        await host.shelf.stage(A)
+        assert await host.garbage.make_room(lambda: False)
+        assert not host.disk.images
+
+    on(tmp_path, story)

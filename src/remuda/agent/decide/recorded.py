@@ -113,6 +113,8 @@ class ImageRecord:
     state: ImageState
     wanted_at: datetime
     """When a Pod or a roll last wanted it, give or take how often that is written down."""
+    found: bool = False
+    """Whether it was on the host before we first fetched it. Then only the golden is ours: who pulled it needs it."""
 
     @property
     def golden(self) -> str:
