@@ -106,6 +106,14 @@ def test_a_file_at_its_bound_is_heard_and_waited_for() -> None:
     assert list(hearing.feed(b"x")) == [Put("exit.json", b"x" * size)]
 
 
+def test_a_job_that_prints_day_and_night_is_heard_to_its_end() -> None:
+    hearing = Hearing()
+    for _ in range(2 * 24 * 60):
+        for _ in hearing.feed(b"log 2\n.\n" * 5 * 30):  # the guest looks five times a second
+            pass
+    assert list(hearing.feed(b'put exit.json 10\n{"code":0}')) == [Put("exit.json", b'{"code":0}')]
+
+
 def test_the_host_says_who_and_what_in_words_of_one_line() -> None:
     identity = Identity(
         host_name="remuda-a", machine_id="0f" * 16, mac="02:00:00:00:00:01", seed="ab" * 64

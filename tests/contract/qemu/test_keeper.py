@@ -50,7 +50,7 @@ class Played:
     async def run(self, lines: str) -> None:
         script = self.folder / "qemu.py"
         script.write_text(PLAYED + lines)
-        (self.folder / "mailbox").mkdir()
+        (self.folder / "mailbox").mkdir(exist_ok=True)
         argv = [sys.executable, str(script), "qmp=@qmp@", "guest=@channel@", "console=@console@"]
         identity = {"host_name": "a", "machine_id": "0" * 32, "seed": "0" * 128}
         told = plan.Plan(
@@ -153,6 +153,47 @@ halted()
     assert guest.mailbox.log_tail().endswith("end\n"), "the end is what a person wants to see"
     assert len(guest.log()) <= OUTPUT_MAX_BYTES + TAIL_BYTES + 100
     assert guest.log().endswith("last words\n")
+
+
+async def test_what_the_disk_does_not_take_costs_no_guest_and_no_exit_code(guest: Played) -> None:
+    (guest.folder / plan.DISK).mkdir()  # stands for a disk that is full: it cannot be written
+    in_the_way = guest.folder / "mailbox/.remuda-unfinished-exit.json"
+    in_the_way.mkdir(parents=True)
+    await guest.run(
+        """
+guest.sendall(b'disk 7\\nput exit.json 10\\n{"code":3}put started 0\\n')
+assert guest.recv(100) == b"put stop 0\\n"
+halted()
+"""
+    )
+
+    async def started() -> bool:
+        return guest.mailbox.look().started
+
+    async def reported() -> bool:
+        return guest.mailbox.look().exit is not None
+
+    await eventually(started, within_s=SLOW_S)
+    assert not await reported()
+    in_the_way.rmdir()
+    await eventually(reported, within_s=SLOW_S)
+    (guest.folder / "mailbox/stop").touch()
+    assert (await guest.ended()).how == "halted", guest.log()
+
+
+async def test_a_guest_whose_disk_found_no_room_goes_on_when_there_is_some(guest: Played) -> None:
+    await guest.run(
+        """
+for _ in range(2):  # the first time there is no room yet
+    say(event="BLOCK_IO_ERROR", data={"action": "stop", "operation": "write", "nospace": True})
+    say(event="STOP")
+    until("cont")
+    say(event="RESUME")
+halted()
+"""
+    )
+    assert (await guest.ended()).how == "halted", guest.log()
+    assert "no room" in guest.log()
 
 
 async def test_a_qemu_that_breaks_is_a_crash_with_its_last_words(guest: Played) -> None:

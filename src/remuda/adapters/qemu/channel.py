@@ -27,7 +27,10 @@ TIMES_MAX: Final = 16
 """How often it may put each."""
 CHUNK_MAX_BYTES: Final = 64 * 1024
 """How much more of its log it may send at once."""
-CHUNKS_MAX: Final = 100_000
+CHUNKS_MAX: Final = 10_000_000
+"""How often: a guest looks five times a second, so that is three weeks of a job that never stops printing."""
+DISKS_MAX: Final = 100_000
+"""How often it may say how full its disk is; each time a file is written."""
 JOB_MAX_BYTES: Final = 4 * 1024 * 1024
 LINE_MAX_BYTES: Final = 64
 _LINE: Final = re.compile(
@@ -112,7 +115,7 @@ class Hearing:
             raise Garbled("a line is none that a guest says")
         who, name, size, more, percent = found.groups()
         if who or percent is not None:
-            self._count("who" if who else "disk", TIMES_MAX if who else CHUNKS_MAX)
+            self._count("who" if who else "disk", TIMES_MAX if who else DISKS_MAX)
             if who:
                 return Asked()
             if int(percent) > _PERCENT_MAX:

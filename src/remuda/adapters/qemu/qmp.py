@@ -21,6 +21,8 @@ class Qmp:
     """Whether its CPUs ran at any time."""
     paused: bool = False
     """Whether they wait for us, at the last look."""
+    no_room: bool = False
+    """Whether they were halted because the host's disk did not take what the guest wrote."""
     shutdown: str = ""
     """Why it ended, in QEMU's words; empty: it has not said so."""
     answers: dict[str, Any] = field(default_factory=dict)
@@ -57,6 +59,8 @@ class Qmp:
             self.ask("query-status")
         elif said.get("event") == "SHUTDOWN":
             self.shutdown = str(said.get("data", {}).get("reason", "unknown"))
+        elif said.get("event") == "BLOCK_IO_ERROR":
+            self.no_room = self.no_room or said.get("data", {}).get("action") == "stop"
         elif isinstance(said.get("id"), str):
             self.answers[said["id"]] = said.get("return", {"error": said.get("error")})
             self._looked()

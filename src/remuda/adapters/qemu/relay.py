@@ -30,6 +30,8 @@ TICK_S: Final = 0.05
 """How often to look whether the host has put something into the mailbox."""
 BREATH_S: Final = 0.005
 """How long to rest after each piece that was read: a guest that talks without end gets little of the host's CPU."""
+ROOM_S: Final = 1.0
+"""How long to wait before a guest whose disk found no room on the host tries again."""
 PIECE_BYTES: Final = 64 * 1024
 OUTPUT_MAX_BYTES: Final = 1024 * 1024
 """How much of the guest's console and QEMU's errors is kept from the beginning on."""
@@ -75,17 +77,27 @@ class Mailbox:
         self._folder = os.open(path, flags)
         self._log: Bounded | None = None
         self._gave = self._took_back = self._stopped = False
+        self._undelivered: dict[str, bytes] = {}
 
     def heard(self, message: channel.Message) -> None:
         match message:
             case channel.Put(name, content):
                 if name == EXIT and self._log is not None:
                     self._log.finish()
-                write_whole(self._folder, name, content, sync=_not_durable)
+                self._undelivered[name] = content
+                self.deliver()
             case channel.MoreLog(content):
-                self._open_log().write(content)
+                with contextlib.suppress(OSError):  # no room for its file: that costs words
+                    self._open_log().write(content)
             case channel.Asked() | channel.DiskUsed():
                 pass
+
+    def deliver(self) -> None:
+        """Put there what the guest has said. What the disk does not take now is kept, and tried the next time."""
+        for name, content in list(self._undelivered.items()):
+            with contextlib.suppress(OSError):
+                write_whole(self._folder, name, content, sync=_not_durable)
+                del self._undelivered[name]
 
     def to_say(self) -> bytes:
         """Return what the guest is to be told of what has changed. Its one job is read once."""
@@ -104,6 +116,7 @@ class Mailbox:
     def finish(self) -> None:
         if self._log is not None:
             self._log.finish()
+        self.deliver()
 
     def _open_log(self) -> Bounded:
         if self._log is None:
@@ -128,6 +141,7 @@ class Keeper:
         self._snapshotting = Snapshotting()
         self._up = False
         self._told_off = self._told_quit = False
+        self._no_room_s: float | None = None
         self._sockets: dict[str, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
 
@@ -233,7 +247,8 @@ class Keeper:
             case channel.Asked():
                 self._asked = True
             case channel.DiskUsed(percent):
-                (self._folder / plan.DISK).write_text(str(percent))
+                with contextlib.suppress(OSError):
+                    (self._folder / plan.DISK).write_text(str(percent))
             case _:
                 pass
         if self._mailbox is not None:
@@ -250,10 +265,23 @@ class Keeper:
                 self._qmp.ask("cont")  # it was halted when its state was saved
             self._qmp.ask("query-status")
         if self._mailbox is not None:
+            self._mailbox.deliver()
             self._to_guest += self._mailbox.to_say()
+        if self._qmp.no_room:
+            self._look_for_room()
         if self._plan.snapshot and self._asked:
             self._make_snapshot()
         self._look_for_end()
+
+    def _look_for_room(self) -> None:
+        """Have a guest go on that QEMU halted because the host's disk was full: there may be room by now."""
+        now_s = time.monotonic()  # noqa: TID251 - a process of its own, without a loop
+        if self._no_room_s is None:
+            self._no_room_s = now_s
+            self._output.write(b"\nThe guest waits: there is no room for its disk on the host.\n")
+        elif now_s - self._no_room_s > ROOM_S:
+            self._no_room_s, self._qmp.no_room = now_s, False
+            self._qmp.ask("cont")
 
     def _look_for_end(self) -> None:
         if "qmp_capabilities" not in self._qmp.answers:
@@ -270,9 +298,10 @@ class Keeper:
 
     def _is_up(self) -> None:
         if not self._up:
-            self._up = True
-            (self._folder / plan.UP).touch()
-            self._asked = self._asked or bool(self._plan.incoming)  # it asked before the snapshot
+            with contextlib.suppress(OSError):  # without room for it: the next time
+                (self._folder / plan.UP).touch()
+                self._up = True
+                self._asked = self._asked or bool(self._plan.incoming)  # before the snapshot
         if self._asked and self._plan.identity:
             self._asked = False
             identity = channel.Identity(**self._plan.identity)
