@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-UP_S = 240
+UP_S = 330
 DOWN_S = 180
 WAIT_S = 120.0
 OVER = frozenset({"completed", "failed", "cancelled", "lost"})
@@ -164,6 +164,17 @@ class Tree:
             return await self.api.get(f"/api/v1/jobs/{job_id}")
 
         return await eventually(probe, lambda job: job["state"] in wanted, within_s=WAIT_S)
+
+    async def exit_code(self, runner: str) -> int:
+        """Wait until dispatch knows how the job of a runner ended, and return its exit code."""
+
+        async def probe() -> Any:  # noqa: ANN401 - JSON
+            return (await self.api.get(f"/api/v1/runners/{runner}"))["session"]
+
+        session = await eventually(
+            probe, lambda s: bool(s and s["exit_code"] is not None), within_s=WAIT_S
+        )
+        return int(session["exit_code"])
 
 
 @contextlib.contextmanager

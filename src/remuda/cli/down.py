@@ -68,7 +68,7 @@ async def _down(folder: Folder, *, end_jobs: bool) -> None:
     with held(folder):  # nobody may begin meanwhile
         if any(Run(folder, name).is_alive for name in STOPPED):
             was_up = True
-            await shut_down(layout, SystemClock(), retires=True)
+            await shut_down(layout, SystemClock())
         left = await vms.left_running(folder, kept)
         if left and end_jobs:
             await vms.end(folder, kept, left)

@@ -109,7 +109,7 @@ class Supervisor:
                     task.cancel()
         finally:
             self._say("Stopping …")
-            await shut_down(self._layout, self._clock, retires=self._all_ready)
+            await shut_down(self._layout, self._clock)
 
     # --- one part -----------------------------------------------------------------------------------------------------
 
@@ -130,6 +130,7 @@ class Supervisor:
             wait_s = _RESTARTS.wait_s(part.failures, self._ids.fraction())
             await self._clock.sleep(wait_s)
             part.restarts += 1
+            self._note()
 
     async def _start(self, name: str) -> None:
         with usable(self._folder.root):
@@ -262,11 +263,10 @@ async def sweep(layout: Layout) -> tuple[str, ...]:
     return left
 
 
-async def shut_down(layout: Layout, clock: Clock, *, retires: bool) -> None:
-    """End the parts in order. With ``retires``, runners without a job end first: only jobs go on."""
+async def shut_down(layout: Layout, clock: Clock) -> None:
+    """End the parts in order. Once nobody makes runners any more, those without a job end: only jobs go on."""
     await Run(layout.folder, CONTROLLER).stop(grace_s=GRACE_S[CONTROLLER])
-    alive = all(Run(layout.folder, name).is_alive for name in (CONTROL_PLANE, SERVER, AGENT))
-    if retires and alive:
+    if all(Run(layout.folder, name).is_alive for name in (CONTROL_PLANE, AGENT)):
         async with furnish.administrator(layout) as kube:
             await retire_idle(kube, clock)
     await sweep(layout)
