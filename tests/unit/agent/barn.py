@@ -236,6 +236,10 @@ class PlainLogs:
 # --- the barn ---------------------------------------------------------------------------------------------------------
 
 
+def _at_once(_: int) -> None:
+    """Take every disk at its word."""
+
+
 @dataclass
 class Barn:
     """Everything a test needs."""
@@ -253,6 +257,8 @@ class Barn:
     agent: asyncio.Task[None] | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     lives: int = 0
+    sync: Callable[[int], None] = _at_once
+    """What it takes to make a file or a folder durable."""
     aside: list[str] = field(default_factory=list)
     """What agents had done on another thread, by its name."""
 
@@ -329,7 +335,7 @@ class Barn:
         await asyncio.wait({self.agent})
 
     async def _live(self, life: Life) -> None:
-        folder = RecordFolder(self.host.folder / "records", sync=lambda _: None)
+        folder = RecordFolder(self.host.folder / "records", sync=self.sync)
 
         async def on_the_spot(blocking: Callable[[], T], /) -> T:
             life.point("before record")
@@ -360,7 +366,7 @@ class Barn:
                 ids=ids,
                 metrics=self.metrics,
                 settings=self.settings,
-                mailbox=lambda folder: MortalMailbox(folder, life),
+                mailbox=lambda folder: MortalMailbox(folder, life, self.sync),
                 threads=aside,
             )
         )

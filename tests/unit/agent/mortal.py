@@ -175,8 +175,8 @@ class MortalMailbox(HostMailbox):
 
     life: Life
 
-    def __init__(self, folder: Path, life: Life) -> None:
-        super().__init__(folder, sync=lambda _: None)
+    def __init__(self, folder: Path, life: Life, sync: Callable[[int], None]) -> None:
+        super().__init__(folder, sync=sync)
         self.life = life
 
     def make(self) -> None:
