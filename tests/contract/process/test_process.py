@@ -120,6 +120,15 @@ async def noted(note: Path) -> int:
     return int(text)
 
 
+async def test_a_guest_is_stopped_though_nothing_can_be_written_about_it(host: ProcessHost) -> None:
+    await host.started(A)
+    (host.place(A) / "stopped").symlink_to("nowhere/at all")  # stands for a disk that is full
+    await host.vms.stop(A, grace_s=0)
+    seen = await host.vms.observe(A)
+    assert seen is not None
+    assert seen.power is Power.STOPPED
+
+
 async def test_what_outlived_its_guest_ends_when_it_is_deleted(host: ProcessHost) -> None:
     await host.started(A)
     host.mailbox(A).put_job(a_job(f"{DAEMON}; exit 0"))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,6 +190,20 @@ async def test_whoever_of_a_vm_is_killed_nothing_of_it_is_left(host: QemuHost) -
             return [pid for pid in pids if lives(pid)]
 
         await eventually(living, lambda pids: pids == [], within_s=SLOW_S)
+
+
+async def test_a_vm_is_stopped_and_deleted_though_nothing_can_be_written_about_it(
+    host: QemuHost,
+) -> None:
+    await cloned(host, A)
+    await host.vms.run(A)
+    # Both stand for a disk that is full, which only this can empty.
+    (host.folder / "qemu/vms" / A / "stop").symlink_to("nowhere/at all")
+    await host.vms.stop(A, grace_s=SLOW_S)
+    shutil.rmtree(host.folder / "qemu/unfinished")
+    (host.folder / "qemu/unfinished").touch()
+    await host.vms.delete(A)
+    assert await host.vms.observe(A) is None
 
 
 async def test_a_machine_that_cannot_be_made_never_booted(host: QemuHost) -> None:

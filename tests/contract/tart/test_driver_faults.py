@@ -297,6 +297,25 @@ async def test_a_stop_that_hangs_is_killed_and_the_vm_as_well(host: DrivenTart) 
         await group_gone(leader)
 
 
+async def test_a_vm_is_stopped_and_deleted_though_nothing_can_be_written_about_it(
+    host: DrivenTart,
+) -> None:
+    await host.make(A)
+    await host.vms.run(A)
+    kept = host.settings.folder / A
+    (kept / "run/stopping").symlink_to("nowhere/at all")  # stands for a disk that is full
+    await host.vms.stop(A, grace_s=0)
+    await ended(host, A)
+    (kept / "log").unlink()
+    (kept / "log").mkdir()
+    with pytest.raises(VmsError, match=r"log|kept"):
+        await host.vms.delete(A)
+    (kept / "log").rmdir()
+    with pytest.raises(NotThere):
+        await host.vms.delete(A)
+    assert not (kept / "run").exists()
+
+
 async def test_a_killed_shell_is_no_halted_guest(host: DrivenTart) -> None:
     await host.make(A)
     await host.vms.run(A)

@@ -159,7 +159,8 @@ class ProcessVms:
         folder = self._there(name)
         with _disk(f"{name} could not be stopped"):
             if isinstance(detached.look(folder / _RUN), detached.Alive):
-                (folder / _STOPPED).touch(mode=0o600)
+                with contextlib.suppress(OSError):  # on a full disk it ends without a note of that
+                    (folder / _STOPPED).touch(mode=0o600)
                 await self._ask_to_end(name, folder / _RUN, grace_s)
             await self._end(name, folder, self._settings.deadlines.stop, "stop")
 

@@ -197,13 +197,12 @@ class QemuVms:
         folder = self._folders.found(name)
         if not vm_folder.runs(folder):
             return
-        with _disk(f"{name} was not stopped"):
-            (folder / plan.STOP).touch()
+        # On a disk that is full its keeper may not be told: then it is killed with its guest.
+        if _marked(folder / plan.STOP):
             if grace_s > 0 and await self._until_over(folder, grace_s):
                 return
-            (folder / plan.QUIT).touch()
-        if await self._until_over(folder, QUIT_S):
-            return
+            if _marked(folder / plan.QUIT) and await self._until_over(folder, QUIT_S):
+                return
         if not await detached.kill(
             vm_folder.run_folder(folder), within_s=self._settings.deadlines.stop
         ):
@@ -427,6 +426,15 @@ def _same(machine: Machine, host: Hypervisor) -> SnapshotOf:
 
 def _keeper(folder: Path) -> list[str]:
     return [sys.executable, "-I", "-m", _KEEPER, str(folder)]
+
+
+def _marked(mark: Path) -> bool:
+    """Tell a keeper something; False: the disk does not take even that."""
+    try:
+        mark.touch()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

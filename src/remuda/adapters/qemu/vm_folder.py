@@ -105,9 +105,14 @@ class VmFolders:
 
     def remove(self, name: str) -> None:
         """Have a VM disappear at once; its files go after that."""
-        aside = self._aside(name)
-        aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.found(name).rename(aside)
+        folder, aside = self.found(name), self._aside(name)
+        try:
+            aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.rename(aside)
+        except OSError:
+            # A full disk may have no room for another folder, and has some only when this one is gone.
+            shutil.rmtree(folder)
+            return
         shutil.rmtree(aside, ignore_errors=True)
 
     def _aside(self, name: str) -> Path:

@@ -8,6 +8,7 @@ line in the log; a stop by the note that was made before it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -22,7 +23,7 @@ from remuda.adapters import detached
 from remuda.adapters.detached import Alive, Over
 from remuda.adapters.tart import texts
 from remuda.model.mailbox import EXIT, LOG, READY, STARTED
-from remuda.ports.vms import Ending, RunEnd
+from remuda.ports.vms import Ending, NoSpace, RunEnd, VmsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +62,8 @@ class Runs:
         return []
 
     async def start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        (self._run(name) / _STOPPING).unlink(missing_ok=True)
+        with _disk(f"{name} was not run"):
+            (self._run(name) / _STOPPING).unlink(missing_ok=True)
         await detached.start(argv, folder=self._run(name), log=self.log(name), env=env)
 
     def look(self, name: str) -> Alive | Over | None:
@@ -75,14 +77,20 @@ class Runs:
         return await detached.kill(self._run(name), within_s=within_s)
 
     def note_stopping(self, name: str) -> None:
-        """Write down that we end it, before we do. A guest that halted before this is not said to be stopped."""
-        (self._run(name) / _STOPPING).touch(mode=0o600)
+        """
+        Write down that we end it, before we do. A guest that halted before this is not said to be stopped.
+
+        A disk that is too full for that is no reason to let it run.
+        """
+        with contextlib.suppress(OSError):
+            (self._run(name) / _STOPPING).touch(mode=0o600)
 
     def forget(self, name: str) -> None:
         """Remove what is kept of a VM that is over. The mailbox is not ours to remove."""
-        if self._run(name).exists():
-            shutil.rmtree(self._run(name))
-        self.log(name).unlink(missing_ok=True)
+        with _disk(f"{name} is deleted, and what was kept of it is not"):
+            if self._run(name).exists():
+                shutil.rmtree(self._run(name))
+            self.log(name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.log(name).parent.rmdir()
 
@@ -132,6 +140,19 @@ class Runs:
 
 
 _BY_PEOPLE: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP})
+
+
+@contextlib.contextmanager
+def _disk(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise (NoSpace if full else VmsError)(
+            what,
+            why=f"{error.filename or 'the disk'}: {error.strerror or type(error).__name__}",
+            fix="Make room" if full else "See that the folder belongs to the agent's user",
+        ) from None
 
 
 def _changed(path: Path) -> datetime | None:
