@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from remuda.agent.metrics import OPS
 from remuda.ports.vms import NotThere, TimedOut, VmsError
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class MeasuredVms:
             self._took(op, began)
             self._metrics.failures.labels(op).inc()
             if isinstance(error, TimedOut):
-                self._metrics.timeouts.labels(op).inc()
+                # One call of ours may be several of the driver's: it knows which of them hung.
+                self._metrics.timeouts.labels(error.op if error.op in OPS else op).inc()
             raise
         else:
             self._took(op, began)

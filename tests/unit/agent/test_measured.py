@@ -81,6 +81,22 @@ def test_failures_and_time_outs_are_counted_but_not_what_is_an_answer(tmp_path: 
     run(story)
 
 
+def test_a_time_out_is_counted_for_the_call_that_hung(tmp_path: Path) -> None:
+    async def story() -> None:
+        host = AHost(tmp_path)
+        vms = MeasuredVms(host.vms, host.metrics, host.clock)
+        for op in ("set", "what nobody knows"):
+            hung = TimedOut("It hung", why="the test wants it so", fix="Nothing", op=op)
+            host.vms.faults["clone"] = [hung]
+            with pytest.raises(TimedOut):
+                await vms.clone(GOLDEN, "one")
+        assert counts(host.metrics.registry, "set") == (0, 0, 1)
+        assert counts(host.metrics.registry, "clone") == (2, 2, 1)
+        host.records.close()
+
+    run(story)
+
+
 def test_a_call_that_is_cancelled_is_not_counted(tmp_path: Path) -> None:
     async def story() -> None:
         host = AHost(tmp_path)
