@@ -110,11 +110,12 @@ def jobs(  # noqa: PLR0913 - one parameter for each option
     wanted = JobsWanted(
         states=tuple(map(JobState, states)), pool=pool, tenant=tenant, repository=repository
     )
+    most = None if job or everything else limit
 
     async def read(api: Api) -> tuple[JobRow, ...]:
         if job:
             return (await api.job(job),)
-        return await api.jobs(wanted, limit=None if everything else limit)
+        return await api.jobs(wanted, limit=most)
 
-    how = How(output=output, watch=watch, every_s=every_s, single=bool(job))
+    how = How(output=output, watch=watch, every_s=every_s, single=bool(job), most=most)
     show(where, JOBS, read, how)

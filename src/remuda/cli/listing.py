@@ -71,6 +71,8 @@ class How:
     every_s: float = EVERY_S
     single: bool = False
     """Whether one thing was asked for by its name."""
+    most: int | None = None
+    """How many rows were asked for at most: if there are as many, there may be more."""
 
 
 def listing_options(command: _F) -> _F:
@@ -134,6 +136,10 @@ async def _show(
         click.echo(f"There are no {listing.many}.", err=True)
         return
     _write(text_of(listing, rows, how, clock, out))
+    if how.most is not None and len(rows) >= how.most and how.output in {"table", "wide"}:
+        _say(
+            f"there may be more than these {how.most} {listing.many}: --limit or --all shows them."
+        )
 
 
 def text_of(

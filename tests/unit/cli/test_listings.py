@@ -450,6 +450,16 @@ async def test_filters_reach_the_server() -> None:
         assert await count("--repository", "no/such") == 0
 
 
+async def test_who_is_shown_only_some_is_told_so() -> None:
+    async with commands() as remuda_:
+        await remuda_.office.add_pool("linux")
+        await remuda_.office.queue(1, 2, 3)
+
+        assert "may be more" in (await remuda_("jobs", "--limit", "2"))[1]
+        assert "may be more" not in (await remuda_("jobs"))[1]
+        assert "may be more" not in (await remuda_("jobs", "--limit", "2", "-o", "json"))[1]
+
+
 async def test_labels_are_explained() -> None:
     async with commands() as remuda_:
         await remuda_.office.add_pool("linux")
