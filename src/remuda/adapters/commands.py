@@ -152,6 +152,7 @@ class _Call:
         self._moved = self._loop.time()
         self._wrong: Exception | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = threading.Event()
 
     @contextlib.contextmanager
     def timed(self, observed: Observed | None) -> Iterator[None]:
@@ -215,10 +216,11 @@ class _Call:
                 written.write(stdin)
                 written.write_eof()
             await self._until_over(quiet_s)
-            _kill_group(process.pid)  # its children have nobody to answer to
+            self._kill(process)  # its children have nobody to answer to
+            process.wait()
             await asyncio.wait((self._out.closed, self._err.closed), timeout=DRAIN_S)
         except BaseException:
-            _kill_group(process.pid)
+            self._kill(process)
             await asyncio.wait((self._ended,), timeout=REAP_S)
             raise
         finally:
@@ -262,12 +264,29 @@ class _Call:
             self._wrong = error
             self._turn.set()
 
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the whole group, once: afterwards its number may be another's."""
+        if not self._killed.is_set():
+            _kill_group(process.pid)
+            self._killed.set()
+
     def _reap(self) -> None:
-        """Wait for the process, in a thread of its own: as asyncio does it where there is nothing better."""
+        """
+        Wait for the process, in a thread of its own: as asyncio does it where there is nothing better.
+
+        Its end is taken note of only when its group has been killed: until then its number is nobody else's. Python
+        cannot wait like that on macOS before 3.13.
+        """
         assert self._process is not None
-        self._process.wait()
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):  # somebody has taken note of it
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
             self._loop.call_soon_threadsafe(self._over)
+        self._killed.wait()
+        self._process.wait()
 
     def _over(self) -> None:
         self._turn.set()

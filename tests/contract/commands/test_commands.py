@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from remuda.adapters.commands import DRAIN_S, Finished, command, last_words, streamed
 from remuda.ports.vms import HostUnfit, TimedOut
 from tests.support.eventually import eventually, within
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.processes import pause, seconds
 
 LONG_S = 60.0
 SOON_S = 0.5
@@ -163,6 +161,32 @@ async def test_what_just_fits_is_kept_whole() -> None:
         )
         assert (b"[...]" in done.out) == (size > 1000)
         assert done.out.count(b"\0") == min(size, 1000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+async def test_a_program_keeps_its_number_until_its_group_was_killed() -> None:
+    """Else the group that is killed might be another's, which has the number by then."""
+    seen: list[str] = []
+
+    def busy(line: bytes) -> bool:  # a loop that is kept from noticing that the program has ended
+        stat = Path(f"/proc/{int(line)}/stat")
+        deadline = seconds() + LONG_S
+        while (state := _state(stat)) not in ("Z", "gone") and seconds() < deadline:
+            pause(0.01)
+        pause(0.2)  # for whoever would take note of the end
+        seen.extend((state, _state(stat)))
+        return True
+
+    done = await streamed(sh("echo $$"), op="try", idle_s=2 * LONG_S, line=busy)
+    assert done.code == 0
+    assert seen == ["Z", "Z"]
+
+
+def _state(stat: Path) -> str:
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
 
 
 async def test_many_calls_at_once_do_not_wait_for_the_one_that_hangs() -> None:
