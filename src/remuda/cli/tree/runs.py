@@ -72,11 +72,13 @@ class Run:
 
     async def stop(self, *, grace_s: float) -> bool:
         """Ask it to end, after a while make it; True: it ended when asked. Nothing happens if it does not run."""
-        place = self.folder.part(self.name)
-        detached.send(place, signal.SIGTERM)
+        place, told = self.folder.part(self.name), False
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace_s
         while self.is_alive:
+            # Told once, as a second time would cut short what it does at its end; and not before it is there to hear.
+            if not told and self.pid is not None:
+                told = detached.send(place, signal.SIGTERM)
             if loop.time() > deadline:
                 await detached.kill(place, within_s=_KILL_S)
                 return False
