@@ -19,7 +19,7 @@ from remuda.agent.mailbox import HostMailboxError
 from remuda.control.pace import Pace
 from remuda.ports.desk import JobReport, NotYou
 from remuda.ports.dispatch import DispatchError
-from remuda.ports.kube import KubeError
+from remuda.ports.kube import KubeError, NotFound
 
 if TYPE_CHECKING:
     from remuda.agent.decide.recorded import Verdict, VmRecord
@@ -58,6 +58,8 @@ class Telling:
     ids: Ids
     times: TellingTimes
     stream: Stream = field(default_factory=Stream)
+    _is_nobody: bool = False
+    """Whether the runner's ServiceAccount is gone: then no token can be had any more."""
 
     async def follow(self, record: VmRecord, mailbox: HostMailbox) -> str:
         """Tell the output. Returns only if the job must stop: why."""
@@ -98,7 +100,7 @@ class Telling:
             is_last = len(piece.data) < self.stream.piece_bytes
             reply = await self._tell(_ended(verdict, piece) if is_last else _printed(piece))
             if reply is None:
-                if self.standing.is_hopeless:
+                if self._is_nobody or self.standing.is_hopeless:
                     # Its Pod's end tells dispatch what we cannot.
                     log.error("end of job not told: dispatch does not know us", pod=self.pod)
                     return True
@@ -121,6 +123,7 @@ class Telling:
             reply = await self.desk.report(report)
         except (DispatchError, KubeError) as error:
             self.standing.failed(error)
+            self._is_nobody = isinstance(error, NotFound)
             log.warning("job not reported yet", pod=self.pod, error=str(error))
             return None
         if isinstance(reply, NotYou):

@@ -15,7 +15,7 @@ from remuda.agent.following import PIECE_BYTES, STREAM_MAX_BYTES
 from remuda.agent.mailbox import HostMailbox
 from remuda.model.mailbox import LOG
 from remuda.ports.desk import NotYou, ReportReply
-from remuda.ports.kube import Refused
+from remuda.ports.kube import NotFound, Refused
 from remuda.ports.local_jobs import LOG_MAX_BYTES
 from tests.unit.agent.builders import DONE, NOON, UID, a_record
 from tests.unit.agent.desks import (
@@ -392,6 +392,16 @@ async def test_an_end_that_nobody_will_ever_take_from_us_is_given_up_loudly(scen
     assert tries >= 3
     assert scene.side.clock.monotonic() < 300
     assert logs[-1]["log_level"] == "error"
+
+
+@story
+async def test_nobody_waits_to_tell_an_end_for_a_runner_whose_account_is_gone(scene: Scene) -> None:
+    """It goes once the Pod has ended. An agent that begins again then has no token, and may have told it before."""
+    scene.side.restart()
+    scene.side.kube.wrong = broken(NotFound)
+    began = scene.side.clock.monotonic()
+    assert await scene.finish()
+    assert scene.side.clock.monotonic() - began < 1
 
 
 @story
