@@ -70,6 +70,9 @@ class ApiSettings(WireSettings):
     events_idle_s: float = 45.0
     """A stream of events that is silent for so long is broken: the server's heart beats more often."""
 
+    if_unreachable: str = ""
+    """What a person can do about a server that is not there, where more is known than its address."""
+
     log_idle_s: float = 20.0
     """A log may be silent for as long as its job is. After this, see whether the line still stands."""
 
@@ -328,7 +331,7 @@ class ApiClient:
             while piece := await self._piece(what, response, idle_s):
                 yield piece
             if piece is None and not follow:
-                raise unreachable(what, self.base, f"it said nothing for {idle_s:g} s")
+                raise self._unreachable(what, f"it said nothing for {idle_s:g} s")
 
     # --- the server itself ---
 
@@ -367,9 +370,9 @@ class ApiClient:
                 return await self._said(ask, response)
         except TimeoutError:
             why = f"it did not answer within {timeout_s:g} s"
-            raise unreachable(ask.what, self.base, why) from None
+            raise self._unreachable(ask.what, why) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(ask.what, self.base, error) from None
+            raise self._unreachable(ask.what, error) from None
 
     async def _said(self, ask: _Ask, response: aiohttp.ClientResponse) -> Said:
         body = bytearray()
@@ -390,9 +393,9 @@ class ApiClient:
                 response = await context.__aenter__()
         except TimeoutError:
             why = f"it did not answer within {self._settings.timeout_s:g} s"
-            raise unreachable(ask.what, self.base, why) from None
+            raise self._unreachable(ask.what, why) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(ask.what, self.base, error) from None
+            raise self._unreachable(ask.what, error) from None
         try:
             if response.status != _OK:
                 said = await self._refused(ask, response)
@@ -418,7 +421,10 @@ class ApiClient:
         except TimeoutError:
             return None
         except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(what, self.base, error) from None
+            raise self._unreachable(what, error) from None
+
+    def _unreachable(self, what: str, why: Exception | str) -> ApiUnavailable:
+        return unreachable(what, self.base, why, self._settings.if_unreachable)
 
     def _request(self, ask: _Ask, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - aiohttp's own context manager
         return self._open_session().request(

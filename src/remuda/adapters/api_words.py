@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import aiohttp
 import msgspec
 
 from remuda.adapters.dispatch_wire import LOOK, network_reason
@@ -67,9 +70,17 @@ def error_of(what: str, base: str, said: Said, token: str) -> ApiError:
             return ApiFault(what, why=why, fix=fix or LOOK)
 
 
-def unreachable(what: str, base: str, why: Exception | str) -> ApiUnavailable:
-    reason = why if isinstance(why, str) else network_reason(why)
-    return ApiUnavailable(what, why=f"{base}: {reason}".rstrip(". "), fix=_RUNS)
+def unreachable(what: str, base: str, why: Exception | str, fix: str = "") -> ApiUnavailable:
+    reason = why if isinstance(why, str) else _reason(why)
+    return ApiUnavailable(what, why=f"{base}: {reason}".rstrip(". "), fix=fix or _RUNS)
+
+
+def _reason(error: Exception) -> str:
+    """Say a connection that failed in the system's words, not in those of the library around it."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else None
+    if inner is not None and inner.errno in errno.errorcode:
+        return os.strerror(inner.errno)
+    return network_reason(error)
 
 
 def no_sense(what: str, base: str, why: str) -> ApiFault:

@@ -150,7 +150,12 @@ class Where:
             token=self.token,
             token_file=None if self.token else self.token_file or home.token_file,
             ca_file=self.server_ca,
+            if_unreachable=f"Look at remuda status, and start it with remuda up{self._chosen}",
         )
+
+    @property
+    def _chosen(self) -> str:
+        return "" if self.data is None else f" --data {self.data}"
 
     def connection(self) -> Connection:
         """Say where the Kubernetes API is, and as whom to ask it."""

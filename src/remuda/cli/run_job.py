@@ -54,7 +54,7 @@ class Out(Protocol):
 class Patience:
     """How long a server may be silent."""
 
-    submit_s: float = 20.0
+    submit_s: float = 10.0
     """While nothing was taken: it may be another address."""
     follow_s: float = 600.0
     """While a job waits or runs: a restart takes less."""

@@ -41,6 +41,7 @@ def test_the_up_of_this_machine_is_meant_if_nothing_is_said(home: Home) -> None:
     where = Where(data=home.folder)
     settings = where.api_settings()
     assert (settings.base_url, settings.token_file) == ("http://127.0.0.1:8080", home.token_file)
+    assert f"remuda up --data {home.folder}" in settings.if_unreachable
     assert where.connection().server == "https://127.0.0.1:6443"
     assert where.namespace() == "ranch"
 
