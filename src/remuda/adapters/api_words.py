@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -78,7 +77,7 @@ def unreachable(what: str, base: str, why: Exception | str, fix: str = "") -> Ap
 def _reason(error: Exception) -> str:
     """Say a connection that failed in the system's words, not in those of the library around it."""
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else None
-    if inner is not None and inner.errno in errno.errorcode:
+    if isinstance(inner, ConnectionError) and inner.errno is not None:
         return os.strerror(inner.errno)
     return network_reason(error)
 
