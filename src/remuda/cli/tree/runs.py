@@ -38,8 +38,9 @@ class Run:
         place = self.folder.part(self.name)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         pid_file = place / _PROGRAM
-        pid_file.unlink(missing_ok=True)
-        self.folder.bound_log(self.name)
+        if not self.is_alive:
+            pid_file.unlink(missing_ok=True)
+            self.folder.bound_log(self.name)
         await detached.start(
             ["/bin/sh", "-c", _WITH_PID, str(pid_file), *argv],
             folder=place,
