@@ -46,6 +46,8 @@ class Host:
     kubeconfig: Path
     options: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    program: tuple[str, ...] = ("remuda.cli.main", "agent")
+    """The module that is run, and its first words."""
     port: int = field(default_factory=free_port)
     kubelet_port: int = field(default_factory=free_port)
 
@@ -55,7 +57,7 @@ class Host:
 
     def command(self, *more: str) -> list[str]:
         return [
-            *(sys.executable, "-m", "remuda.cli.main", "agent"),
+            *(sys.executable, "-m", *self.program),
             f"--node-name={self.name}",
             f"--kubeconfig={self.kubeconfig}",
             f"--data={self.data}",
@@ -119,6 +121,10 @@ class Agents:
         signal_group(process, signal.SIGTERM)
         return process.wait(STOP_S)
 
+    def is_started(self, name: str) -> bool:
+        """Say whether it was started and neither stopped nor killed since."""
+        return name in self._running
+
     def ended(self, name: str) -> int | None:
         """Return its exit code if it ended by itself."""
         return self._running[name].poll()
@@ -161,7 +167,7 @@ class Agents:
         """Return the agents that ended by themselves."""
         return [
             f"{name} ended with {process.returncode}\n{self.log(name)[-3000:]}"
-            for name, process in self._running.items()
+            for name, process in tuple(self._running.items())
             if process.poll() is not None
         ]
 

@@ -112,9 +112,13 @@ class Ranch:
         body = json.dumps(a_pool(name, **{**wanted, **spec})).encode()
         await self.kube.create(RUNNER_POOL, Manifest(body, self.namespace))
 
+    async def delete_pool_only(self, name: str) -> None:
+        """Delete it, and wait for nothing."""
+        await self.kube.delete(RUNNER_POOL, name, namespace=self.namespace)
+
     async def delete_pool(self, name: str) -> None:
         """Delete it, and wait until none of its runners is left."""
-        await self.kube.delete(RUNNER_POOL, name, namespace=self.namespace)
+        await self.delete_pool_only(name)
         await self.until_pods(lambda pods: not [p for p in pods if p.labels.get(POOL) == name])
 
     async def pods(self) -> list[Pod]:
