@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.control_plane import CRD_FOLDER
 from tests.support.kubectl import Kubectl, found
+from tests.support.pasture import pasture
 from tests.support.postgres import database_url, postgres_server
 from tests.support.real import real_control_plane_or_skip
 from tests.support.standalone import StandaloneProcess
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.control_plane import RealControlPlane
 
-__all__ = ["database_url", "postgres_server"]
+__all__ = ["database_url", "pasture", "postgres_server"]
 
 
 @pytest.fixture(scope="module", params=sorted(found()) or ["none"])
