@@ -96,9 +96,9 @@ class Making:
             held = self._parts.ledger.image(image)
             care.warm = held is not None and held.state is ImageState.READY
         if sight.record is not None:
-            if sight.record.state is State.CLONING:
-                return sight.record
-            return await self._tools.write(care, replace(sight.record, state=State.CLONING))
+            # The image of a Pod may be changed; which golden a disk is made from must be written down before it is.
+            record = replace(sight.record, state=State.CLONING, image=image)
+            return record if record == sight.record else await self._tools.write(care, record)
         now = clock.now()
         if created := pod.metadata.creation_timestamp:
             delay_s = max(0.0, (now - created).total_seconds())

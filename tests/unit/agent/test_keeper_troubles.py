@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -9,11 +10,11 @@ import pytest
 from remuda.agent.decide.recorded import State
 from remuda.kube.core import POD
 from remuda.kube.names import JOB_DELIVERED, VM_CLEANUP
-from remuda.kube.patches import MergePatch
+from remuda.kube.patches import JsonPatch, MergePatch
 from remuda.ports.desk import HandedJob
 from remuda.ports.vms import HostUnfit, NoSlot, VmsError, vm_name
 from tests.support.memory_vms import _Vm
-from tests.unit.agent.barn import SPACE, Barn, played, scenario
+from tests.unit.agent.barn import IMAGE, SPACE, Barn, played, scenario
 from tests.unit.pools.ranch import Hurt
 
 STATUS = r"PATCH .*/pods/mac-1/status"
@@ -90,6 +91,24 @@ async def test_a_full_disk_is_told_and_waited_for(barn: Barn) -> None:
     assert (await barn.reasons()).count("NoSpace") == 1, "once per step, not per try"
     barn.host.disk.free_bytes = 10_000
     await barn.until_condition("Ready")
+
+
+@scenario()
+async def test_an_image_that_was_changed_before_the_disk_was_made_is_the_one_written_down(
+    barn: Barn,
+) -> None:
+    other = IMAGE.replace("a" * 64, "b" * 64)
+    barn.host.disk.registry[other] = 10
+    barn.host.vms.fails["pull"] = VmsError("Not pulled", why="the registry is down", fix="Wait")
+    barn.start()
+    uid = await barn.add_pod()
+    await barn.later(0.1)
+    patch = JsonPatch(({"op": "replace", "path": "/spec/containers/0/image", "value": other},))
+    await barn.kube.patch(POD, "mac-1", patch, namespace=SPACE)
+    await barn.until_condition("Ready")
+    assert set(barn.host.vms.pulls) == {other}
+    written = json.loads((barn.host.folder / "records/vms" / f"{uid}.json").read_bytes())
+    assert written["record"]["image"] == other, "else its golden may be collected from under it"
 
 
 @scenario()
