@@ -211,18 +211,15 @@ class Run:
 
         With ``stops`` it is not called again once somebody asked us to end.
         """
-        failures, offset = 0, self.offset
-        gives_up_at = self.clock.monotonic() + patience_s
+        failures, offset, gives_up_at = 0, self.offset, 0.0
         while True:
             try:
                 answer = await call()
             except ApiUnavailable as error:
-                if (
-                    self.offset > offset
-                ):  # it broke later than the last time: it was there in between
-                    failures, offset = 0, self.offset
-                    gives_up_at = self.clock.monotonic() + patience_s
-                if self.clock.monotonic() >= gives_up_at or (stops and self.stop.code is not None):
+                now = self.clock.monotonic()
+                if failures == 0 or self.offset > offset:  # it was there since the last failure
+                    failures, offset, gives_up_at = 0, self.offset, now + patience_s
+                if now >= gives_up_at or (stops and self.stop.code is not None):
                     raise
                 if failures == 1:  # one that is repeated and works is nobody's concern
                     self.screen.say(f"the server does not answer ({error.why}); trying again")

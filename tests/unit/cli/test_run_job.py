@@ -268,6 +268,14 @@ def test_a_server_that_restarts_costs_time_only(down: tuple[float, float]) -> No
         assert "answers again" in played.said
 
 
+def test_a_line_that_breaks_after_hours_is_no_server_that_was_silent_for_hours() -> None:
+    steady = tuple((float(second), b"x") for second in range(2, 3000, 7))
+    api = FakeApi(prints=steady, ends_s=3000.0, down=((2000.0, 2030.0), (2700.0, 2730.0)), piece=0)
+    played = play(api)
+    assert played.error is None
+    assert played.written == b"x" * len(steady)
+
+
 def test_a_server_that_is_never_there_is_given_up_soon() -> None:
     played = play(FakeApi(down=((0.0, 1e9),)))
     assert isinstance(played.error, ApiUnavailable)
