@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from datetime import timedelta
 
 from remuda.agent.parts import Denied
@@ -12,6 +14,7 @@ from remuda.model.mailbox import READY
 from remuda.ports.desk import GoHome
 from remuda.ports.vms import vm_name
 from tests.unit.agent.barn import SPACE, Barn, scenario
+from tests.unit.agent.mortal import Life
 
 
 async def _reason(barn: Barn, name: str = "mac-1") -> str:
@@ -281,3 +284,41 @@ async def test_a_mailbox_is_removed_beside_the_loop_however_full_its_guest_left_
     await _gone_and_clean(barn)
     removed = barn.life.points.count("before remove mailbox")
     assert barn.aside.count("MortalMailbox.remove") == removed > 0
+
+
+class _Until(Life):
+    """A life that ends at a point by its name."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def point(self, what: str) -> None:
+        if what == self.what:
+            self.ends_at = len(self.points)
+        super().point(what)
+
+
+@scenario()
+async def test_an_orphan_that_never_got_its_job_is_not_left_to_it(barn: Barn) -> None:
+    """Garbage collection leaves a day to a job; one that never came must not hold a slot for as long."""
+    barn.start(_Until("before put job"))
+    uid = await barn.add_pod()
+    barn.host.dispatch.add()
+    assert barn.agent is not None
+    await asyncio.wait({barn.agent})
+    patch = MergePatch({"metadata": {"finalizers": None}})
+    await barn.kube.patch(POD, "mac-1", patch, namespace=SPACE)
+    await barn.kube.delete(POD, "mac-1", namespace=SPACE, grace_s=0)
+
+    def state() -> str:
+        written = (barn.host.folder / "records/vms" / f"{uid}.json").read_bytes()
+        return str(json.loads(written)["record"]["state"])
+
+    assert state() == "delivering"
+    barn.start()
+    await barn.later(60)
+    assert state() == "started"
+    assert barn.host.disk.vms[vm_name(uid)].running, (
+        "stopped by garbage collection, after its grace"
+    )

@@ -204,7 +204,8 @@ _TABLE: Final[dict[tuple[Wanted, Recorded], Row]] = {
     (_W.GONE, _R.CLONING):       _ORPHAN,
     (_W.GONE, _R.CLONED):        _ORPHAN,
     (_W.GONE, _R.STARTED):       _ORPHAN,
-    (_W.GONE, _R.DELIVERING):    _ORPHAN,
+    # A job that began is left to end, for a day if need be: so it must be known whether there is one.
+    (_W.GONE, _R.DELIVERING):   (_A.FORGET,           _A.REAP,             _A.CHECK_DELIVERY,   _A.LOOK_AGAIN),
     (_W.GONE, _R.DELIVERED):     _ORPHAN,
     (_W.GONE, _R.EXITED):        _ORPHAN,
     (_W.GONE, _R.CLEARED):       _ORPHAN,

@@ -80,6 +80,7 @@ def test_every_step_says_why() -> None:
         pytest.param(W.DELETING, R.EXITED, O.ABSENT, A.CLEAR, id="a VM that was removed by hand holds no Pod"),
         pytest.param(W.DELETING, R.CLEARED, O.STOPPED, A.DELETE, id="a clone that came late is removed"),
         pytest.param(W.GONE, R.STARTED, O.RUNNING, A.REAP, id="an orphan that runs is reaped after its grace"),
+        pytest.param(W.GONE, R.DELIVERING, O.RUNNING, A.CHECK_DELIVERY, id="an orphan without a job waits for no job"),
         pytest.param(W.GONE, R.CLEARED, O.ABSENT, A.FORGET, id="a record goes last"),
         pytest.param(W.GONE, R.REFUSED, O.RUNNING, A.FORGET, id="a namesake is left when its Pod goes"),
         pytest.param(W.UNREAD, R.DELIVERED, O.RUNNING, A.WATCH, id="without an API server jobs go on"),
