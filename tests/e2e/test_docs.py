@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents import kill_all_below
+from tests.support.agents import kill_all_below, processes_below
 from tests.support.kubectl import found
 from tests.support.postgres import private_folder
-from tests.support.processes import free_port
+from tests.support.processes import free_port, pause, seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs/tutorial/first-run.md"
 OPERATOR = ROOT / "docs/howto/run-the-operator.md"
 SERVER = ROOT / "docs/howto/run-the-server.md"
 AGENT = ROOT / "docs/howto/run-an-agent.md"
+ONE_MACHINE = ROOT / "docs/howto/one-machine.md"
 
 
 def _commands(page: Path) -> list[str]:
@@ -50,7 +51,7 @@ def _run(commands: str, folder: Path) -> str:
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -123,6 +124,30 @@ def test_an_agent_is_run_as_printed() -> None:
             assert said in printed
         assert "stopped" in (folder / "agent.log").read_text()
         assert list((folder / "agent/records/vms").iterdir()) == []
+    finally:
+        kill_all_below(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_fleet_on_one_machine_is_run_as_printed() -> None:
+    folder = private_folder()
+    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    try:
+        printed = _run("\n".join(_commands(ONE_MACHINE)), folder)
+        for said in (
+            "Remuda is up.",
+            "WITHOUT ISOLATION",
+            "All is well",
+            "hello from ",
+            "runnerpool.remuda.dev/default patched",
+            "exit 1: nobody tends it",
+            "It is down.",
+        ):
+            assert said in printed
+        deadline = seconds() + 60
+        while (left := processes_below(folder)) and seconds() < deadline:
+            pause(0.2)
+        assert left == {}
     finally:
         kill_all_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
