@@ -158,9 +158,10 @@ async def test_signals_reach_the_program_and_its_end_is_still_seen(run: Path) ->
     await there(run.parent / "log")
     assert detached.send(run, signal.SIGUSR2)
     assert (await over(run)).code == 3
-    await start(run, "sleep 600")
-    await alive(run)
-    detached.send(run, signal.SIGTERM)
+    # Only once it is there: before that its shell alone would hear, which does not heed it.
+    await start(run, 'echo $$ >"$1"; exec sleep 600', str(run.parent / "there"))
+    await there(run.parent / "there")
+    assert detached.send(run, signal.SIGTERM)
     assert (await over(run)).code == 128 + signal.SIGTERM
 
 

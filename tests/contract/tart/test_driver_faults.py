@@ -426,6 +426,12 @@ async def test_a_vm_is_booted_once_though_its_agent_is_killed_in_run(host: Drive
     await killed_in(host, "run", "run", A)
 
     async def boots() -> int:
+        run = detached.look(host.settings.folder / A / "run")
+        assert isinstance(run, Alive), (
+            run,
+            host.vms.log_file(A).read_text(),
+            host.tart.desk.journal(),
+        )
         return len(host.tart.boots(A))
 
     await eventually(boots, lambda count: count == 1, within_s=SLOW_S)
