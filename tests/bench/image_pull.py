@@ -26,7 +26,7 @@ from remuda.adapters.registry.names import ImageName
 from remuda.adapters.registry.wire import RegistrySettings
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.adapters.tart_image.pushing import Push
-from tests.support.debian import PLACE, unpacked
+from tests.support.debian import PLACE, NotFetched, unpacked
 from tests.support.docker_registry import docker_registry
 from tests.support.tart.driven import DrivenTart
 from tests.support.tart.installed import StandIn
@@ -42,7 +42,7 @@ ROUNDS = 5
 WITHIN_S = 45.0
 """When no round is begun any more."""
 TARGET = 1.2
-PACKAGES = ("libassuan0", "libgpgme11", "skopeo")
+PACKAGES = ("docker-registry", "libassuan0", "libgpgme11", "skopeo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,13 @@ def _children_s() -> float:
 
 
 async def compare() -> bool:
-    """Print the ratio, and say whether the target was met."""
-    for package in PACKAGES:
-        unpacked(package)
+    """Print the ratio, and say whether the target was met. What cannot be measured was not met."""
+    try:
+        for package in PACKAGES:
+            unpacked(package)
+    except NotFetched as error:
+        print(f"image pull: not measured, since Debian's packages cannot be had: {error}")
+        return False
     with tempfile.TemporaryDirectory(prefix="remuda-bench-") as made:
         folder = Path(made)
         with docker_registry(folder / "registry") as registry:

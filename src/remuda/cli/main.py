@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import click
@@ -119,7 +118,7 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused.",
 )
-@click.version_option(version("remuda"), prog_name="remuda")
+@click.version_option(package_name="remuda", prog_name="remuda")
 def remuda() -> None:
     """
     Keep a warm pool of single-use CI runners.
