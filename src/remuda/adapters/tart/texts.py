@@ -34,7 +34,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _KINDS: Final[tuple[tuple[re.Pattern[str], type[VmsError]], ...]] = tuple(
     (re.compile(words, re.IGNORECASE), kind)
     for words, kind in (
-        (r"no space left|not enough (disk )?space|disk (is )?full|ENOSPC", NoSpace),
+        (r"no space left|ENOSPC|disk (is )?full|out of (disk )?space", NoSpace),
+        (r"(not|isn.t) enough (free |disk )?space", NoSpace),
         (r"exceeds the system limit", NoSlot),
         (r"is already running|VM \"[^\"]*\" is running", StillRunning),
         (r"the specified VM \"[^\"]*\" does not exist", NotThere),
