@@ -316,6 +316,30 @@ async def test_a_vm_is_stopped_and_deleted_though_nothing_can_be_written_about_i
     assert not (kept / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda vms: vms.inventory(), id="inventory"),
+        pytest.param(lambda vms: vms.observe(A), id="observe"),
+        pytest.param(lambda vms: vms.run(A), id="run"),
+        pytest.param(lambda vms: vms.stop(A, grace_s=0), id="stop"),
+        pytest.param(lambda vms: vms.delete(A), id="delete"),
+    ],
+)
+async def test_a_file_of_ours_that_cannot_be_read_is_an_error_that_the_agent_knows(
+    host: DrivenTart, act: Callable[[TartVms], Awaitable[object]]
+) -> None:
+    await host.make(A)
+    lock = host.settings.folder / A / "run/lock"
+    lock.parent.mkdir(parents=True)
+    lock.symlink_to(lock)
+    try:
+        with pytest.raises(VmsError, match="symbolic links"):
+            await act(host.vms)
+    finally:
+        lock.unlink()
+
+
 async def test_a_killed_shell_is_no_halted_guest(host: DrivenTart) -> None:
     await host.make(A)
     await host.vms.run(A)

@@ -17,7 +17,7 @@ from remuda.adapters.detached import Alive, Over
 from remuda.adapters.registry.names import ImageName
 from remuda.adapters.tart import sizes, texts
 from remuda.adapters.tart.calls import Calls
-from remuda.adapters.tart.runs import Runs, ask_guest_to_end, lock_holder
+from remuda.adapters.tart.runs import Runs, ask_guest_to_end, disk_told, lock_holder
 from remuda.adapters.tart.settings import SHARE, TartSettings
 from remuda.model.errors import BadInput
 from remuda.ports.vms import (
@@ -144,8 +144,12 @@ class TartVms:
         return SeenVm(name=name, power=Power.STOPPED, end=self._runs.end(name))
 
     def _folders(self) -> list[str]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return [e.name for e in os.scandir(self._settings.home / "vms") if e.is_dir()]
+        vms = self._settings.home / "vms"
+        with (
+            disk_told("Tart's VMs were not listed"),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            return [entry.name for entry in os.scandir(vms) if entry.is_dir()]
         return []
 
     # --- images -------------------------------------------------------------------------------------------------------

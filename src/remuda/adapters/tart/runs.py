@@ -62,19 +62,21 @@ class Runs:
         return []
 
     async def start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        with _disk(f"{name} was not run"):
+        with disk_told(f"{name} was not run"):
             (self._run(name) / _STOPPING).unlink(missing_ok=True)
         await detached.start(argv, folder=self._run(name), log=self.log(name), env=env)
 
     def look(self, name: str) -> Alive | Over | None:
-        return detached.look(self._run(name))
+        with disk_told(f"{name} was not looked at"):
+            return detached.look(self._run(name))
 
     def is_alive(self, name: str) -> bool:
         return isinstance(self.look(name), Alive)
 
     async def kill(self, name: str, within_s: float) -> bool:
         """Kill all that a run started; True: nothing of it is left."""
-        return await detached.kill(self._run(name), within_s=within_s)
+        with disk_told(f"{name} was not killed"):
+            return await detached.kill(self._run(name), within_s=within_s)
 
     def note_stopping(self, name: str) -> None:
         """
@@ -87,7 +89,7 @@ class Runs:
 
     def forget(self, name: str) -> None:
         """Remove what is kept of a VM that is over. The mailbox is not ours to remove."""
-        with _disk(f"{name} is deleted, and what was kept of it is not"):
+        with disk_told(f"{name} is deleted, and what was kept of it is not"):
             if self._run(name).exists():
                 shutil.rmtree(self._run(name))
             self.log(name).unlink(missing_ok=True)
@@ -143,7 +145,8 @@ _BY_PEOPLE: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGKILL, si
 
 
 @contextlib.contextmanager
-def _disk(what: str) -> Iterator[None]:
+def disk_told(what: str) -> Iterator[None]:
+    """Turn what the disk says into an error that the agent knows."""
     try:
         yield
     except OSError as error:
