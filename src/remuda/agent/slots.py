@@ -7,6 +7,7 @@ A slot is taken before a VM starts and given back when it was seen stopped: betw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -146,9 +147,10 @@ class SlotBook:
 
     async def _look(self) -> None:
         """See what runs now, but let no hung list hold up a start for long once something is known."""
-        if (running := self._vms.running()) is not None:
-            self._note(running)
-            return
+        with contextlib.suppress(VmsError):  # then it is listed, and what that says counts
+            if (running := self._vms.running()) is not None:
+                self._note(running)
+                return
         if self._listed and self._failed_lately():
             return
         try:
