@@ -100,6 +100,7 @@ def _command(told: Told) -> AgentCommand:
     settings = agent_settings(told, connection.server)
     return AgentCommand(
         connection=connection,
+        lease_connection=kubeconfig.discover(told.kubeconfig),
         agent=settings,
         driver=DriverSettings(
             name=told.runs,

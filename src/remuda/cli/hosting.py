@@ -42,6 +42,8 @@ class AgentCommand:
     """Everything the command was told, read and checked."""
 
     connection: Connection
+    lease_connection: Connection
+    """The same once more, for the thread that renews the Lease: no credential is asked for on two loops at once."""
     agent: AgentSettings
     driver: DriverSettings
     dispatch: PollSettings
@@ -67,7 +69,7 @@ async def host(command: AgentCommand) -> None:
         made = driver(command.driver, clock, ids)
         ports = AgentPorts(
             kube=KubeClient(wire),
-            lease_kube=lambda: _connected(command.connection),
+            lease_kube=lambda: _connected(command.lease_connection),
             vms=made.vms,
             vm_folders=made.folders,
             desks=desks,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -13,13 +16,14 @@ from click.testing import CliRunner
 
 from remuda.agent.decide.garbage import GarbagePolicy
 from remuda.agent.settings import Deadlines
-from remuda.cli.agent import agent
+from remuda.cli.agent import _command, agent
 from remuda.cli.agent_options import Told, agent_settings, deadlines
 from remuda.cli.main import remuda
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from remuda.adapters.kube_client import Connection
     from remuda.agent.settings import AgentSettings
 
 SERVER = "http://127.0.0.1:9"
@@ -113,6 +117,31 @@ def test_every_option_can_come_from_the_environment(kubeconfig: Path) -> None:
     for option in agent.params:
         name = option.opts[0].removeprefix("--").upper().replace("-", "_")
         assert option.envvar == f"REMUDA_{name}"
+
+
+def test_the_lease_has_credentials_of_its_own(kubeconfig: Path, tmp_path: Path) -> None:
+    """It is renewed on a loop of its own: a plugin that both loops asked at once would answer neither."""
+    plugin = tmp_path / "plugin"
+    version = "client.authentication.k8s.io/v1"
+    status = {"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    said = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+    plugin.write_text(f"#!/bin/sh\nsleep 0.1\necho '{said}'\n")
+    plugin.chmod(0o700)
+    config = yaml.safe_load(kubeconfig.read_text())
+    asked = {"command": str(plugin), "apiVersion": version, "interactiveMode": "Never"}
+    config["users"] = [{"name": "node", "user": {"exec": asked}}]
+    config["contexts"][0]["context"]["user"] = "node"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    command = _command(told(f"--kubeconfig={kubeconfig}"))
+
+    async def ask(connection: Connection) -> int:
+        given = await asyncio.gather(*(connection.credentials.current() for _ in range(3)))
+        return len(given)
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        lease = pool.submit(lambda: asyncio.run(ask(command.lease_connection)))
+        assert asyncio.run(ask(command.connection)) == 3
+        assert lease.result(60) == 3
 
 
 def test_each_option_is_read() -> None:
