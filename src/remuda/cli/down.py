@@ -14,13 +14,13 @@ import click
 from remuda.adapters.system import SystemClock
 from remuda.cli.tree import vms
 from remuda.cli.tree.folder import data_folder, held, holder
-from remuda.cli.tree.parts import STOPPED, Layout
+from remuda.cli.tree.parts import STOPPED
 from remuda.cli.tree.runs import Run
 from remuda.cli.tree.supervisor import shut_down
 from remuda.model.errors import RemudaError
 
 if TYPE_CHECKING:
-    from remuda.cli.tree.folder import Folder
+    from remuda.cli.tree.folder import Folder, Kept
 
 _PATIENCE_S: Final = 180.0
 """More than all graces of its parts together."""
@@ -60,24 +60,29 @@ def down(data: Path | None, *, end_jobs: bool) -> None:
 
 async def _down(folder: Folder, *, end_jobs: bool) -> None:
     was_up = await _end_supervisor(folder)
-    kept = folder.kept() if folder.kept_file.exists() else None
-    if kept is None:
-        click.echo("It is down." if was_up else f"Nothing runs in {folder.root}.")
+    if not folder.lock.exists():
+        click.echo(f"Nothing runs in {folder.root}.")
         return
-    layout = Layout(folder, kept)
     with held(folder):  # nobody may begin meanwhile
         if any(Run(folder, name).is_alive for name in STOPPED):
             was_up = True
-            await shut_down(layout, SystemClock())
-        left = await vms.left_running(folder, kept)
-        if left and end_jobs:
-            await vms.end(folder, kept, left)
-    click.echo("It is down." if was_up else f"Nothing runs in {folder.root}.")
-    if left and end_jobs:
-        click.echo(f"{_vms(len(left))} ended, with what ran there.")
-    elif left:
+            await shut_down(folder, SystemClock())
+        click.echo("It is down." if was_up else f"Nothing runs in {folder.root}.")
+        if (kept := folder.kept()) is not None:
+            await _see_to_vms(folder, kept, end_jobs=end_jobs)
+
+
+async def _see_to_vms(folder: Folder, kept: Kept, *, end_jobs: bool) -> None:
+    left = await vms.left_running(folder, kept)
+    if not left:
+        return
+    number = "1 VM" if len(left) == 1 else f"{len(left)} VMs"
+    if end_jobs:
+        await vms.end(folder, kept, left)
+        click.echo(f"{number} ended, with what ran there.")
+    else:
         click.echo(
-            f"{_vms(len(left))} with jobs go on: the next remuda up takes them up, remuda down --end-jobs ends them."
+            f"{number} with a job left running: the next remuda up takes it up, remuda down --end-jobs ends it."
         )
 
 
@@ -100,7 +105,3 @@ async def _end_supervisor(folder: Folder) -> bool:
             )
         await asyncio.sleep(_POLL_S)
     return True
-
-
-def _vms(number: int) -> str:
-    return "1 VM" if number == 1 else f"{number} VMs"

@@ -152,7 +152,7 @@ async def _run(folder: Folder, told: Told) -> None:
         loop.add_signal_handler(number, stop.set)
     clock, ids = SystemClock(), SystemIds()
     before = folder.kept()
-    if before is not None and (left := await sweep(Layout(folder, before))):
+    if left := await sweep(folder):
         _say(f"Ended what an earlier remuda up left: {', '.join(left)}")
     plan = make_plan(folder, told, before)
     supervisor = Supervisor(plan, clock=clock, ids=ids, say=_say)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from remuda.cli.tree.decide.pool import PoolWish
+    from remuda.cli.tree.folder import Folder
     from remuda.cli.tree.parts import Layout
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
@@ -66,9 +67,9 @@ class NoDatabase(RemudaError):
 
 
 @asynccontextmanager
-async def administrator(layout: Layout) -> AsyncIterator[Kube]:
+async def administrator(folder: Folder) -> AsyncIterator[Kube]:
     """Talk to the control plane as its administrator, for as long as the block lasts."""
-    wire = HttpWire(kubeconfig.load(layout.folder.home.kubeconfig))
+    wire = HttpWire(kubeconfig.load(folder.home.kubeconfig))
     try:
         yield KubeClient(wire)
     finally:

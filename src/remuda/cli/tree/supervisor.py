@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from remuda.cli.tree.decide.driver import Size
     from remuda.cli.tree.decide.pool import PoolWish
+    from remuda.cli.tree.folder import Folder
     from remuda.cli.tree.parts import Layout
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
@@ -109,7 +110,7 @@ class Supervisor:
                     task.cancel()
         finally:
             self._say("Stopping …")
-            await shut_down(self._layout, self._clock)
+            await shut_down(self._folder, self._clock)
 
     # --- one part -----------------------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class Supervisor:
         failures = 0
         while True:
             try:
-                async with furnish.administrator(self._layout) as kube:
+                async with furnish.administrator(self._folder) as kube:
                     await furnish.apply_kinds(kube)
                     await furnish.give_controller_token(kube, self._layout)
                     await furnish.make_pool(kube, self._plan.pool, self._clock)
@@ -225,7 +226,7 @@ class Supervisor:
             if self._clock.monotonic() - renewed >= _RENEW_S:
                 with suppress(OSError, KubeError):
                     furnish.give_node_identity(self._layout, self._clock)
-                    async with furnish.administrator(self._layout) as kube:
+                    async with furnish.administrator(self._folder) as kube:
                         await furnish.give_controller_token(kube, self._layout)
                     renewed = self._clock.monotonic()
 
@@ -255,18 +256,18 @@ class Supervisor:
             write_state(self._folder, state)
 
 
-async def sweep(layout: Layout) -> tuple[str, ...]:
+async def sweep(folder: Folder) -> tuple[str, ...]:
     """End what a killed ``remuda up`` left running, and return the names of it. VMs are not touched."""
-    left = tuple(name for name in STOPPED if Run(layout.folder, name).is_alive)
+    left = tuple(name for name in STOPPED if Run(folder, name).is_alive)
     for name in left:
-        await Run(layout.folder, name).stop(grace_s=GRACE_S[name])
+        await Run(folder, name).stop(grace_s=GRACE_S[name])
     return left
 
 
-async def shut_down(layout: Layout, clock: Clock) -> None:
+async def shut_down(folder: Folder, clock: Clock) -> None:
     """End the parts in order. Once nobody makes runners any more, those without a job end: only jobs go on."""
-    await Run(layout.folder, CONTROLLER).stop(grace_s=GRACE_S[CONTROLLER])
-    if all(Run(layout.folder, name).is_alive for name in (CONTROL_PLANE, AGENT)):
-        async with furnish.administrator(layout) as kube:
+    await Run(folder, CONTROLLER).stop(grace_s=GRACE_S[CONTROLLER])
+    if all(Run(folder, name).is_alive for name in (CONTROL_PLANE, AGENT)):
+        async with furnish.administrator(folder) as kube:
             await retire_idle(kube, clock)
-    await sweep(layout)
+    await sweep(folder)

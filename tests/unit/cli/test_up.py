@@ -1,0 +1,117 @@
+"""``remuda up``, ``down`` and ``status``: what is chosen, what is kept, what is said where nothing runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from remuda.cli.down import down
+from remuda.cli.status import status
+from remuda.cli.tree.folder import Folder, Kept, held, prepare
+from remuda.cli.tree.parts import CONTROL_PLANE, SERVER
+from remuda.cli.up import Told, make_plan, up
+from remuda.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def told(**more: object) -> Told:
+    nothing: dict[str, object] = {
+        "driver": None,
+        "image": "",
+        "vms": None,
+        "pool": None,
+        "ports": {},
+    }
+    return Told(**{**nothing, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "fleet")
+    prepare(made)
+    return made
+
+
+def test_what_was_chosen_is_kept_for_the_next_start(folder: Folder) -> None:
+    first = make_plan(folder, told(driver="process", vms=3, pool="linux"), None)
+    kept = folder.kept()
+    assert kept == first.layout.kept
+    assert kept is not None
+
+    second = make_plan(folder, told(), kept)
+
+    assert second.layout.kept == kept
+    assert (kept.driver, kept.vms, kept.pool) == ("process", 3, "linux")
+    assert (second.pool.name, second.pool.replicas, second.pool.image) == ("linux", 3, "process")
+    assert not second.isolated
+
+
+def test_what_is_said_comes_before_what_was_kept(folder: Folder) -> None:
+    first = make_plan(folder, told(driver="process"), None).layout.kept
+
+    second = make_plan(folder, told(vms=7, ports={SERVER: 0}), first).layout.kept
+
+    assert second.vms == 7
+    assert second.ports[SERVER] != first.ports[SERVER]
+    assert second.ports[CONTROL_PLANE] == first.ports[CONTROL_PLANE]
+    assert second.node == first.node
+
+
+def test_another_driver_does_not_get_the_image_of_the_last_one(folder: Folder) -> None:
+    kept = Kept(node="n", driver="process", image="mine", vms=2, pool="default")
+
+    with pytest.raises(BadInput, match="--image"):
+        make_plan(folder, told(driver="tart"), kept)
+
+
+@pytest.mark.parametrize("name", ["Mac", "a_b", "a b", "x" * 41, "ü"])
+def test_a_name_that_no_pool_can_have_is_refused_before_anything_starts(
+    tmp_path: Path, name: str
+) -> None:
+    answer = CliRunner().invoke(up, ["--data", str(tmp_path / "new"), "--pool", name])
+
+    assert answer.exit_code == 2
+    assert "The pool cannot be called" in answer.output
+
+
+def test_down_where_nothing_runs_is_done(tmp_path: Path) -> None:
+    for folder in (tmp_path / "never", tmp_path):
+        answer = CliRunner().invoke(down, ["--data", str(folder)])
+        assert answer.exit_code == 0
+        assert "Nothing runs in" in answer.output
+    assert list(tmp_path.iterdir()) == [], "it makes nothing"
+
+
+def test_down_says_what_is_broken_once_all_is_down(folder: Folder) -> None:
+    folder.kept_file.write_text("{")
+
+    answer = CliRunner().invoke(down, ["--data", str(folder.root)])
+
+    assert "Nothing runs in" in answer.output
+    assert isinstance(answer.exception, BadInput)
+
+
+def test_status_where_nothing_runs_is_not_well(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(status, ["--data", str(tmp_path)])
+    assert answer.exit_code == 1
+    assert "Nothing runs" in answer.output
+
+    answer = CliRunner().invoke(status, ["--data", str(tmp_path), "-o", "json"])
+    assert answer.exit_code == 1
+    assert json.loads(answer.output)["parts"] == []
+
+
+def test_status_names_each_part_of_a_tree_that_is_just_beginning(folder: Folder) -> None:
+    make_plan(folder, told(driver="process"), None)
+
+    with held(folder):
+        answer = CliRunner().invoke(status, ["--data", str(folder.root)])
+
+    assert answer.exit_code == 1
+    assert "Not all is well: control-plane, server, controller, agent" in answer.output
+    assert "agent: it does not run" in answer.output
