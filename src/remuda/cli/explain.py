@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,7 +14,7 @@ from remuda.cli.completion import host_names, job_names, names_of, pool_names, r
 from remuda.cli.explain_host import explain_host, told
 from remuda.cli.finding import api_options, fleet_options
 from remuda.cli.host_changes import read_host, runners_on
-from remuda.cli.listing import as_yaml
+from remuda.cli.listing import as_commands, as_yaml
 from remuda.cli.tables import plain
 from remuda.kube.core import EVENT
 from remuda.ports.api import ApiNotFound, Subject
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from remuda.ports.api import Explanation
     from remuda.ports.kube import Kube
 
-_EXPLAINED: Final = re.compile(r"GET /api/v1/(job|runner|pool|host)s/\{[^}]*\}/explain")
-_LISTED: Final = re.compile(r"GET /api/v1/(jobs|runners|pools|hosts)\b")
 _OUTPUT: Final = click.option(
     "-o",
     "--output",
@@ -218,9 +215,3 @@ def text_of(found: Explanation) -> list[str]:
 
 def in_commands(found: Explanation) -> Explanation:
     return replace(found, next_step=as_commands(found.next_step))
-
-
-def as_commands(text: str) -> str:
-    """Name the commands of the one who reads it instead of calls of the API."""
-    text = _EXPLAINED.sub(lambda found: f"remuda explain {found[1]} {found[1].upper()}", text)
-    return _LISTED.sub(lambda found: f"remuda {found[1]}", text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 OUTPUTS: Final = ("table", "wide", "json", "yaml", "name")
 EVERY_S: Final = 2.0
+_EXPLAINED: Final = re.compile(r"GET /api/v1/(job|runner|pool|host)s/\{[^}]*\}/explain")
+_LISTED: Final = re.compile(r"GET /api/v1/(jobs|runners|pools|hosts)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ def show(
         asyncio.run(_show(where, listing, read, how))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except ApiNotFound as error:
+        raise ApiNotFound(error.what, why=error.why, fix=as_commands(error.fix)) from None
 
 
 async def _show(
@@ -221,6 +226,13 @@ def as_yaml(value: object) -> str:
     """Return something as YAML, in the order of its fields."""
     text: str = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
     return text.rstrip("\n")
+
+
+def as_commands(text: str) -> str:
+    """Name the commands of the one who reads it instead of calls of the API."""
+    text = text.replace("GET /api/v1/explain/labels", "remuda explain labels")
+    text = _EXPLAINED.sub(lambda found: f"remuda explain {found[1]} {found[1].upper()}", text)
+    return _LISTED.sub(lambda found: f"remuda {found[1]}", text)
 
 
 def is_live(out: TextIO, env: Mapping[str, str]) -> bool:

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from remuda.cli.explain import as_commands, text_of
+from remuda.cli.explain import text_of
 from remuda.cli.explain_host import EVENTS_MAX, HostWhy, explain_host
 from remuda.cli.host_changes import OnHost
+from remuda.cli.listing import as_commands
 from remuda.kube.core import Event, Node, NodeSpec, NodeStatus
 from remuda.kube.meta import Condition, ObjectMeta
 from remuda.kube.names import FLEET, RUNTIME, STARTS_FAILING, VM
@@ -171,6 +172,10 @@ def test_without_evidence_there_is_no_heading() -> None:
         (
             "ask why one does: GET /api/v1/jobs/{job_id}/explain.",
             "ask why one does: remuda explain job JOB.",
+        ),
+        (
+            "GET /api/v1/explain/labels tells which pool serves them",
+            "remuda explain labels tells which pool serves them",
         ),
         ("Wait.", "Wait."),
     ],
