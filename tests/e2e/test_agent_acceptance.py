@@ -232,13 +232,17 @@ async def test_a_node_that_is_deleted_comes_back_and_its_job_goes_on(
 
 async def test_two_pods_of_a_new_image_make_one_pull(mac: Paddock) -> None:
     image = await mac.pasture.image("fresh")
+    mac.order(Fault(verb="pull", kind="slow", seconds=3))  # so that both wait for it
     pool = await mac.pool("twins", image, replicas=2)
-    one, other = await mac.warm(pool, 2)
+    pods = await mac.warm(pool, 2)
 
+    async def told() -> list[str]:
+        said = [event for pod in pods for event in await mac.ranch.events(pod.name)]
+        return [message for reason, message in said if reason == "PullingImage"]
+
+    assert image in (await eventually(told, within_s=60))[0]
     assert len(mac.begun("pull", image)) == 1
     assert len(mac.begun("clone", golden_name(image))) == 1
-    for pod in (one, other):
-        assert image in await mac.until_event(pod, "PullingImage")
 
 
 async def test_a_name_that_begins_like_another_is_another(mac: Paddock) -> None:
@@ -277,9 +281,7 @@ async def test_a_hostile_guest_ends_itself_and_nothing_else(mac: Paddock, tmp_pa
     for misdeed, job in jobs.items():
         over = await mac.ranch.until_job(job)
         assert over["conclusion"] == "failure", misdeed
-        runner = await ran(mac, job)
-        reasons = {reason for reason, _ in await mac.ranch.events(runner)}
-        assert expected[misdeed] in reasons, misdeed
+        await mac.until_event(await ran(mac, job), expected[misdeed])
         assert "a-secret" not in await mac.ranch.output(job)
     assert secret.exists()
     leases = read_leases(mac.tart.desk.folder / "dhcpd_leases")
@@ -392,8 +394,7 @@ async def test_machines_that_work_and_crash(pasture: Pasture, machines: StandIn)
 
         over = await mac.ranch.until_job(crash)
         assert over["conclusion"] == "failure"
-        crashed = await ran(mac, crash)
-        assert "VmCrashed" in {reason for reason, _ in await mac.ranch.events(crashed)}
+        await mac.until_event(await ran(mac, crash), "VmCrashed")
         over = await mac.ranch.until_job(works)
         worker = await ran(mac, works)
         assert (await mac.ranch.session(worker))["exit_code"] == 7

@@ -21,6 +21,7 @@ from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.ports.kube import NotFound
 from remuda.ports.vms import vm_name
+from tests.support.agents import kill_all_below
 from tests.support.docker_registry import docker_registry
 from tests.support.eventually import eventually
 from tests.support.history import is_alive, is_warm
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tests.support.docker_registry import DockerRegistry
     from tests.support.tart.faults import Fault
 
-WAIT_S = 60.0
+WAIT_S = 90.0
 KEPT = "tests.remuda.dev/kept"
 """A finalizer of the test's own: what it is on can be looked at for as long as the test likes."""
 PATIENT = ("--look-interval=1", "--gc-interval=5", "--orphan-grace=1")
@@ -129,11 +130,12 @@ class Paddock:
     def _record(self, pod: Pod) -> Path:
         return self.ranch.agents.host(self.host).data / "records/vms" / f"{pod.uid}.json"
 
-    async def until_event(self, pod: Pod, reason: str, words: str = "") -> str:
-        """Wait for an Event about a Pod, and return what it says."""
+    async def until_event(self, pod: Pod | str, reason: str, words: str = "") -> str:
+        """Wait for an Event about a Pod, there or gone, and return what it says."""
+        name = pod if isinstance(pod, str) else pod.name
 
         async def said() -> list[str]:
-            events = await self.ranch.events(pod.name)
+            events = await self.ranch.events(name)
             return [message for why, message in events if why == reason and words in message]
 
         return (await eventually(said, within_s=WAIT_S))[0]
@@ -240,6 +242,7 @@ class Paddock:
         if self.ranch.agents.is_started(self.host):
             await asyncio.to_thread(self.ranch.agents.stop, self.host)
         self.tart.close()
+        kill_all_below(self.tart.folder)
 
 
 @dataclass(slots=True)
