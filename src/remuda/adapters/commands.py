@@ -222,6 +222,8 @@ class _Call:
         except BaseException:
             self._kill(process)
             await asyncio.wait((self._ended,), timeout=REAP_S)
+            if self._ended.done():
+                process.wait()  # it has ended: no number of it is left when this raises
             raise
         finally:
             self._line = None  # what comes now is heard by nobody
