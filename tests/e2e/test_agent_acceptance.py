@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+BOOT_S = 240.0
+"""Two machines without acceleration, beside others. Those that are up end the wait."""
 STORM = 30
 """Writes of others, once the agent has written down how the Pod ended."""
 HOSTILE = """\
@@ -384,14 +386,14 @@ async def test_machines_that_work_and_crash(pasture: Pasture, machines: StandIn)
     image = await pasture.image("machine", MACHINE + GUEST.read_text())
     async with pasture.a_mac(tart=machines) as mac:
         pool = await mac.pool("machines", image, replicas=2)
-        await mac.warm(pool, 2)
-        crash = await mac.ranch.post(pool, "echo c > /proc/sysrq-trigger; sleep 3600")
+        await mac.warm(pool, 2, within_s=BOOT_S)
         works = await mac.ranch.post(pool, "sleep 5; uname -m; exit 7")
         await mac.ranch.until_job(works, "running", "completed")
         mac.ranch.agents.kill(mac.host)
         mac.ranch.agents.start(mac.host)
         await mac.ranch.agents.ready(mac.host)
 
+        crash = await mac.ranch.post(pool, "echo c > /proc/sysrq-trigger; sleep 3600")
         over = await mac.ranch.until_job(crash)
         assert over["conclusion"] == "failure"
         await mac.until_event(await ran(mac, crash), "VmCrashed")

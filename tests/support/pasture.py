@@ -86,7 +86,9 @@ class Paddock:
     async def runners(self, pool: str) -> list[Pod]:
         return [p for p in await self.ranch.pods() if p.labels.get(POOL) == pool]
 
-    async def warm(self, pool: str, number: int = 1, *others: Pod) -> list[Pod]:
+    async def warm(
+        self, pool: str, number: int = 1, *others: Pod, within_s: float = WAIT_S
+    ) -> list[Pod]:
         """Wait until so many runners wait for a job, these others not counted."""
         known = {pod.uid for pod in others}
 
@@ -95,7 +97,7 @@ class Paddock:
             alive = [p for p in await self.runners(pool) if is_alive(p) and is_warm(p)]
             return [p for p in alive if p.uid not in known]
 
-        return await eventually(waiting, lambda pods: len(pods) >= number, within_s=WAIT_S)
+        return await eventually(waiting, lambda pods: len(pods) >= number, within_s=within_s)
 
     async def appeared(self, pool: str, *others: Pod) -> Pod:
         """Wait for a runner that is bound to this host, warm or not."""
