@@ -387,13 +387,13 @@ async def test_machines_that_work_and_crash(pasture: Pasture, machines: StandIn)
     async with pasture.a_mac(tart=machines) as mac:
         pool = await mac.pool("machines", image, replicas=2)
         await mac.warm(pool, 2, within_s=BOOT_S)
+        crash = await mac.ranch.post(pool, "echo c > /proc/sysrq-trigger; sleep 3600")
         works = await mac.ranch.post(pool, "sleep 5; uname -m; exit 7")
         await mac.ranch.until_job(works, "running", "completed")
         mac.ranch.agents.kill(mac.host)
         mac.ranch.agents.start(mac.host)
         await mac.ranch.agents.ready(mac.host)
 
-        crash = await mac.ranch.post(pool, "echo c > /proc/sysrq-trigger; sleep 3600")
         over = await mac.ranch.until_job(crash)
         assert over["conclusion"] == "failure"
         await mac.until_event(await ran(mac, crash), "VmCrashed")

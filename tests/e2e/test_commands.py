@@ -121,6 +121,8 @@ async def test_a_fleet_is_listed_followed_and_explained_while_its_server_restart
         hand.watching("jobs", "-o", "json", "--every", "0.2") as jobs,
         hand.watching("runners", "--every", "0.2") as runners,
     ):
+        # Seen before it gets the job: a watch that begins late under load would find it gone already.
+        await runners.says("mac", "warm")
         posted = await api.post("/api/v1/jobs", {"pool": "mac", "script": "true"})
         await jobs.says(posted["id"], '"completed"')
         over = await api.get(f"/api/v1/jobs/{posted['id']}")

@@ -79,6 +79,15 @@ class Sight:
         return self.pod
 
 
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What people are told about a Pod."""
+
+    reason: str
+    message: str
+    warning: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Care:
     """What is known about one Pod's VM beside its record. All of it may be lost at any time."""
@@ -98,6 +107,8 @@ class Care:
     last: tuple[object, ...] = ()
     waits: Waits = field(default_factory=Waits)
     told: set[tuple[str, str]] = field(default_factory=set)
+    unsaid: list[Saying] = field(default_factory=list)
+    """What happened before its Pod was read: said as soon as it is."""
     just_seen: SeenVm | None = None
     """What a call that went well has shown of the VM, for the next look alone."""
     run_end: RunEnd | None = None
@@ -153,10 +164,19 @@ class Tools:
     def say(self, care: Care, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell people about a Pod, once per step: what is tried again is not said again."""
         told = (str(care.action), reason)
-        if care.pod is None or told in care.told:
+        if told in care.told:
             return
         care.told.add(told)
-        self.parts.events.record(POD, care.pod, reason, message, warning=warning)
+        care.unsaid.append(Saying(reason, message, warning))
+        self.say_unsaid(care)
+
+    def say_unsaid(self, care: Care) -> None:
+        """Tell people what happened while the Pod could not be read."""
+        if care.pod is None:
+            return
+        for it in care.unsaid:
+            self.parts.events.record(POD, care.pod, it.reason, it.message, warning=it.warning)
+        care.unsaid.clear()
 
     def show(self, care: Care, waits: Waits | None = None) -> None:
         """Have the Pod's status written beside what goes on."""

@@ -260,6 +260,7 @@ class Keeper:
         wanted, pod = await self._wanted(care)
         if pod is not None:
             care.pod = pod
+            self._tools.say_unsaid(care)
         care.wanted = wanted
         record = self._parts.ledger.get(care.uid)
         recorded = recorded_as(record.state) if record is not None else Recorded.NOTHING

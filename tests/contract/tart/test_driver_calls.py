@@ -76,7 +76,7 @@ async def test_what_runs_is_known_without_a_call_whoever_started_it(host: Driven
     host.vms.mailbox(A).mkdir(parents=True)
     await host.vms.run(A)
     before = len(host.tart.desk.journal())
-    assert host.restarted().running() == {A}
+    assert host.restarted().running() == frozenset({A})
     assert len(host.tart.desk.journal()) == before
     await host.vms.stop(A, grace_s=0)
     assert host.vms.running() == frozenset()

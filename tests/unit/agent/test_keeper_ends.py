@@ -15,6 +15,7 @@ from remuda.ports.desk import GoHome
 from remuda.ports.vms import vm_name
 from tests.unit.agent.barn import SPACE, Barn, scenario
 from tests.unit.agent.mortal import Life
+from tests.unit.pools.ranch import Hurt
 
 
 async def _reason(barn: Barn, name: str = "mac-1") -> str:
@@ -206,6 +207,21 @@ async def test_a_vm_that_vanishes_in_its_job_fails_its_pod(barn: Barn) -> None:
     await barn.until_phase("Failed")
     assert await _reason(barn) == "NoExitReported"
     await _gone_and_clean(barn)
+
+
+@scenario()
+async def test_what_ended_before_its_pod_was_read_is_told_all_the_same(barn: Barn) -> None:
+    barn.start()
+    uid = await barn.add_pod()
+    barn.host.dispatch.add()
+    await barn.until_condition(JOB_DELIVERED)
+    await barn.stop()
+    barn.host.vms.halt(vm_name(uid))
+    barn.tap.hurts.append(Hurt(r"GET .*/pods", "dropped", times=4))  # so it is settled unread
+    barn.start()
+    await barn.until_phase("Failed")
+    await barn.later(30)
+    assert (await barn.reasons()).count("NoExitReported") == 1
 
 
 @scenario()
