@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,8 +25,10 @@ from remuda.cli.tree.folder import (
 from remuda.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+NOBODY = 65534
 KEPT = Kept(node="mini", driver="process", image="process", vms=2, pool="default", ports={"a": 1})
 
 
@@ -67,12 +70,26 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in caught.value.why
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@contextmanager
+def _ordinary() -> Iterator[None]:
+    """Act as an ordinary user: root may write everywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 def test_a_folder_that_is_closed_to_us_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
-    with pytest.raises(BadInput, match="belong to you"):
+    with _ordinary(), pytest.raises(BadInput, match="belong to you"):
         prepare(Folder(tmp_path / "fleet"))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
