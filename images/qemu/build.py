@@ -38,7 +38,7 @@ MODULES = (
     "drivers/net/virtio_net",
 )
 """In the order in which they need each other."""
-FOLDERS = ("bin", "dev", "etc", "modules", "proc", "root", "run", "sys", "tmp", "work")
+FOLDERS = ("bin", "dev", "disk", "etc", "modules", "proc", "root", "run", "sys", "tmp")
 FETCH_S = 600.0
 
 

@@ -56,7 +56,7 @@ pattern='ey[J][A-Za-z0-9_-]\\{16,\\}'
 echo "env: $(env | grep -c "$pattern")"
 echo "processes: $(cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -c "$pattern")"
 printf 'ey%s' 'JjYW5hcnk-this-one-is-to-be-found' > /tmp/canary
-for file in $(find / /tmp /run /work -xdev -type f -exec grep -l "$pattern" {} + | sort -u); do
+for file in $(find / /tmp /run /disk -xdev -type f -exec grep -l "$pattern" {} + | sort -u); do
     echo "file: $file"
 done
 [ -e /var/run/secrets ] || echo "no secrets"
