@@ -51,7 +51,7 @@ def _run(commands: str, folder: Path) -> str:
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=300,
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
