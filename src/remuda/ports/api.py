@@ -195,6 +195,11 @@ class PoolRow(Row, frozen=True, kw_only=True):
     autoscaled: bool = False
     max_replicas: int | None = None
     paused: bool = False
+    stale: int = 0
+    """Runners of an older template, as the operator counted last."""
+    rolling: int = 0
+    """Runners that count against the roll's cap, likewise."""
+    roll_cap: int = 0
     template: str = ""
     runners: RunnerCounts = RunnerCounts()
     conditions: tuple[Condition, ...] = ()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Self
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from pydantic import Field
 
 from remuda.dispatch.api.bodies import Body, ClaimBody, SessionBody
@@ -114,6 +114,9 @@ class PoolBody(Body):
     autoscaled: bool
     max_replicas: int | None
     paused: bool = Field(description="Its rollout marks nobody new")
+    stale: int = Field(description="Runners of an older template, as the operator counted last")
+    rolling: int = Field(description="Runners that count against the roll's cap, likewise")
+    roll_cap: int = Field(description="How many runners the roll may take away at once, likewise")
     template: str
     runners: RunnerCounts
     conditions: tuple[ConditionBody, ...]
@@ -135,6 +138,9 @@ class PoolBody(Body):
             autoscaled=spec.autoscaling.enabled,
             max_replicas=None if most is UNSET else most,
             paused=spec.rollout.paused,
+            stale=_counted(pool.status.stale),
+            rolling=_counted(pool.status.rolling),
+            roll_cap=_counted(pool.status.roll_cap),
             template=pool.status.template_hash,
             runners=_counts(pods),
             conditions=tuple(
@@ -144,6 +150,11 @@ class PoolBody(Body):
             created_at=pool.metadata.creation_timestamp,
             deleting=pool.metadata.deletion_timestamp is not None,
         )
+
+
+def _counted(number: int | UnsetType) -> int:
+    """Return what the operator counted; nothing as long as it has not looked."""
+    return 0 if isinstance(number, UnsetType) else number
 
 
 class PoolList(Body):

@@ -252,6 +252,19 @@ async def test_pools_are_shown_with_their_runners_and_work(office: Office) -> No
 
 
 @api_story
+async def test_a_pool_tells_how_much_of_a_roll_is_under_way_beside_what_is_allowed(
+    office: Office,
+) -> None:
+    await office.add_pool("linux")
+    before = (await office.get("/api/v1/pools/linux"))["pool"]
+    await office.pool_says("linux", stale=3, rolling=2, rollCap=2)
+    told = (await office.get("/api/v1/pools/linux"))["pool"]
+
+    assert [before[key] for key in ("stale", "rolling", "roll_cap")] == [0, 0, 0]
+    assert [told[key] for key in ("stale", "rolling", "roll_cap")] == [3, 2, 2]
+
+
+@api_story
 async def test_labels_are_explained_by_the_rule_that_chooses_pools(office: Office) -> None:
     await office.add_pool("linux", labels=("self-hosted", "fast"))
 
