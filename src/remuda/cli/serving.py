@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,6 +32,7 @@ from remuda.dispatch.attempt import nothing
 from remuda.dispatch.metrics import DispatchMetrics
 from remuda.dispatch.permissions import rights
 from remuda.dispatch.process import Dispatch, Ports
+from remuda.dispatch.settings import PollingSettings
 from remuda.model.errors import BadInput
 from remuda.model.job import Kind
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from remuda.adapters.status_server import Listen
     from remuda.dispatch.api.assembly import Front
     from remuda.dispatch.attempt import Step
-    from remuda.dispatch.settings import DispatchSettings
+    from remuda.dispatch.settings import DispatchSettings, IntakeSettings
 
 log = structlog.get_logger(__name__)
 
@@ -84,13 +85,24 @@ async def serve(settings: ServerSettings, stop: asyncio.Event) -> None:
         if settings.github is not None:
             forge = await stack.enter_async_context(github_forge(settings.github, clock, metrics))
         ports = _ports(KubeClient(wire), database, forge, clock, ids)
-        dispatch = Dispatch(ports, settings.dispatch, metrics, reached=settings.reached)
+        told = replace(settings.dispatch, intake=intake_of(settings))
+        dispatch = Dispatch(ports, told, metrics, reached=settings.reached)
         preflight = Preflight(
             ports.kube, rights(settings.dispatch), ids=ids, health=dispatch.health
         )
-        webhooks = GithubWebhooks(settings.github) if settings.github is not None else None
+        github = settings.github
+        webhooks = GithubWebhooks(github) if github and github.takes_messages else None
         front = assemble(dispatch, webhooks, obstacle=lambda: str(preflight.obstacle or ""))
         await _run(settings, _Replica(dispatch, front, preflight, source), stop)
+
+
+def intake_of(settings: ServerSettings) -> IntakeSettings:
+    """Say how news come in: by messages, by asking for them, or both."""
+    intake, github = settings.dispatch.intake, settings.github
+    if github is None:
+        return intake
+    polling = (intake.polling or PollingSettings()) if github.polls else None
+    return replace(intake, messages=github.takes_messages, polling=polling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +141,7 @@ def _tell(settings: ServerSettings, replica: _Replica, address: str) -> None:
         server=settings.connection.server,
         database="given" if replica.source.embedded is None else "embedded",
         github="none" if settings.github is None else settings.github.api_url,
+        intake="none" if settings.github is None else settings.github.intake.value,
         address=address,
     )
 

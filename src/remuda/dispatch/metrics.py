@@ -43,7 +43,7 @@ WEBHOOKS: Final = (
     *("kept", "duplicate", "not_kept", "client_gone", "put_back", "given_up", "forge_refused"),
     *("rejected_400", "rejected_401", "rejected_403", "rejected_408", "rejected_413"),
     *("ping", "other_event", "other_action", "no_guid", "malformed"),
-    *("no_installation", "installation_not_served"),
+    *("no_installation", "installation_not_served", "repository_not_served"),
     *OUTCOMES,
 )
 """How a message can end, with why one was passed over."""

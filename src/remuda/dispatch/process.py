@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from remuda.dispatch.attempt import Step
     from remuda.dispatch.metrics import DispatchMetrics
     from remuda.dispatch.settings import DispatchSettings
+    from remuda.model.job import JobSpec
     from remuda.ports.api_tokens import ApiTokens
     from remuda.ports.clock import Clock
     from remuda.ports.deliveries import Deliveries
-    from remuda.ports.forge import Announcer, Forge
+    from remuda.ports.forge import Announcer, Forge, ForgeJob
     from remuda.ports.ids import Ids
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore
@@ -182,6 +183,9 @@ class Dispatch:
             settings=self.settings,
         )
 
+    async def _look_up(self, job: JobSpec) -> ForgeJob:
+        return await self.forges[job.kind].look_up(job)
+
     def _inbox(self, announcer: Announcer) -> Inbox:
         p, intake, metrics = self.ports, self.settings.intake, self.metrics
         announcements = Announcements(
@@ -206,6 +210,7 @@ class Dispatch:
             ),
             Sweeps(
                 announcer=announcer,
+                look_up=self._look_up,
                 announcements=announcements,
                 views=p.views,
                 locks=p.locks,

@@ -55,6 +55,26 @@ class PollSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PollingSettings:
+    """How a forge is asked for news that cannot send any."""
+
+    shortest_s: float = 5.0
+    """How often it is asked while its rate limit allows that. A job waits half of that on average, and a request."""
+
+    longest_s: float = 120.0
+    """How long to wait at most for the rate limit's sake; a forge that names a longer time is left alone for that."""
+
+    repositories_min: int = 16
+    """
+    How many repositories one turn looks at, at least. Two requests each, every ``shortest_s``, are four fifths of the
+    450 that GitHub is asked in a minute.
+    """
+
+    look_ups_max: int = 20
+    """About how many jobs that are on no list any more the forge is asked in one turn, one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeSettings:
     """How a forge's messages are taken in."""
 
@@ -105,6 +125,12 @@ class IntakeSettings:
     How old a new job's place in the queue may be. A job that waited for a person's approval for days has needed a
     runner only since, and GitHub keeps no job queued for longer.
     """
+
+    messages: bool = True
+    """Whether the forge sends messages, so that lost ones can be asked for."""
+
+    polling: PollingSettings | None = None
+    """Set where sweeps are what tells of jobs, at a pace of their own; else they only find what messages missed."""
 
     sweep_s: float = 12.0
     """How often to ask the forge for queued jobs that no message announced."""

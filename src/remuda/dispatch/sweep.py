@@ -2,7 +2,8 @@
 What does not trust messages to arrive: a sweep for queued jobs that nobody announced, and requests for lost messages.
 
 Each runs on one replica at a time, and starts from a fresh look at the forge. It only finds: jobs that are queued here
-and over at the forge are closed by the recovery workers.
+and over at the forge are closed by the recovery workers. Where no messages come, ``polling`` sweeps in its place, more
+often, and finds the ends of jobs too.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
 from remuda.control.backoff import Backoff, spread
 from remuda.dispatch.announcements import ENQUEUED
+from remuda.dispatch.polling import POLL, Poller
 from remuda.model.errors import RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from remuda.dispatch.announcements import Announcements
     from remuda.dispatch.metrics import DispatchMetrics
+    from remuda.dispatch.polling import LookUp
     from remuda.dispatch.settings import IntakeSettings
     from remuda.ports.clock import Clock
     from remuda.ports.forge import Announcement, Announcer
@@ -45,6 +48,7 @@ class Sweeps:
     """Runs both, for as long as they are not cancelled; a turn that fails is counted, and the next one comes."""
 
     announcer: Announcer
+    look_up: LookUp
     announcements: Announcements
     views: JobViews
     locks: Locks
@@ -55,10 +59,29 @@ class Sweeps:
 
     def loops(self) -> Mapping[str, Loop]:
         """Return the loops by name. Run them on each replica: only one of them works at a time."""
-        return {
-            SWEEP: lambda: self._alone(SWEEP, self.sweep, self.settings.sweep_s),
-            REDELIVERY: lambda: self._alone(REDELIVERY, self.redeliver, self.settings.redeliver_s),
-        }
+        loops: dict[str, Loop] = {SWEEP: self._sweep_for_ever}
+        if self.settings.messages:
+            loops[REDELIVERY] = self._redeliver_for_ever
+        return loops
+
+    async def _sweep_for_ever(self) -> None:
+        how, period_s = self.settings, self.settings.sweep_s
+        if how.polling is None:
+            await self._alone(SWEEP, self.sweep, lambda: period_s)
+        poller = Poller(
+            announcer=self.announcer,
+            look_up=self.look_up,
+            apply=lambda news: self._apply_all(news, by=POLL),
+            views=self.views,
+            settings=how,
+            how=how.polling,
+            clock=self.clock,
+        )
+        await self._alone(SWEEP, poller.turn, lambda: poller.wait_s)
+
+    async def _redeliver_for_ever(self) -> None:
+        period_s = self.settings.redeliver_s
+        await self._alone(REDELIVERY, self.redeliver, lambda: period_s)
 
     async def sweep(self) -> int:
         """Look for queued jobs once; return how many were new to us."""
@@ -67,7 +90,9 @@ class Sweeps:
             since=self.clock.now() - how.active_for, limit=how.sweep_repositories_max
         )
         swept = await self.announcer.sweep(active, at_most=how.sweep_repositories_max)
-        found = await self._apply_all(swept.found)
+        outcomes = await self._apply_all(swept.found, by=SWEEP)
+        found = sum(outcome == ENQUEUED for outcome in outcomes.values())
+        self.metrics.recovered("queued_found", found)
         if swept.left_out:
             log.info("sweep left repositories out", left_out=swept.left_out)
         if found:
@@ -80,33 +105,30 @@ class Sweeps:
         self.metrics.recovered("redelivered", count)
         return count
 
-    async def _apply_all(self, found: tuple[Announcement, ...]) -> int:
-        """Apply what was found, some at a time: each may need an answer of the forge."""
-        left, new = iter(found), 0
+    async def _apply_all(
+        self, found: Sequence[Announcement], *, by: str
+    ) -> Mapping[Announcement, str]:
+        """Apply what was found, some at a time: each may need an answer of the forge. What failed has no outcome."""
+        left = iter(found)
+        outcomes: dict[Announcement, str] = {}
 
         async def apply_some(left: Iterator[Announcement]) -> None:
-            nonlocal new
             for news in left:
-                new += await self._apply(news)
+                try:
+                    outcomes[news] = await self.announcements.apply(news, by=by)
+                except RemudaError as error:
+                    self._failed(SWEEP, error)
 
         async with asyncio.TaskGroup() as group:
             for number in range(self.settings.workers):
                 group.create_task(apply_some(left), name=f"sweep: {number}")
-        return new
-
-    async def _apply(self, news: Announcement) -> bool:
-        try:
-            outcome = await self.announcements.apply(news, by=SWEEP)
-        except RemudaError as error:
-            self._failed(SWEEP, error)
-            return False
-        if outcome == ENQUEUED:
-            self.metrics.recovered("queued_found")
-        return outcome == ENQUEUED
+        return outcomes
 
     # --- Again and again ---------------------------------------------------------------------------------------------
 
-    async def _alone(self, name: str, turn: Callable[[], Awaitable[int]], period_s: float) -> None:
+    async def _alone(
+        self, name: str, turn: Callable[[], Awaitable[int]], period_s: Callable[[], float]
+    ) -> NoReturn:
         """Take turns under a lock, and wait for it again when it is lost."""
         backoff, failures = Backoff(first_s=_GAP_S, longest_s=30.0), 0
 
@@ -116,7 +138,9 @@ class Sweeps:
             while True:
                 began_at = self.clock.monotonic()
                 await self._turn(name, turn)
-                left_s = spread(period_s, self.ids.fraction()) - (self.clock.monotonic() - began_at)
+                left_s = spread(period_s(), self.ids.fraction()) - (
+                    self.clock.monotonic() - began_at
+                )
                 await self.clock.sleep(max(_GAP_S, left_s))
 
         while True:

@@ -202,6 +202,24 @@ class Forge(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a sweep cost one tenant's rate limit, and what the limit leaves for others."""
+
+    asked: int
+    """Requests that were sent."""
+    charged: int
+    """Those of them that count: an answer that has not changed does not."""
+    per_minute_max: int
+    """How many may be sent in a minute, whether they count or not."""
+    left: int | None = None
+    """How many more may count before the limit begins anew, without what minting needs; None: the forge did not say."""
+    resets_s: float = 0.0
+    """In how many seconds it begins anew."""
+    silent_s: float = 0.0
+    """For how long the forge wants to be asked nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
     """What a sweep found."""
 
@@ -210,6 +228,12 @@ class Swept:
     """How many were looked at."""
     left_out: int = 0
     """How many were not, because the budget is kept for minting or their forge failed."""
+    spent: tuple[Spent, ...] = field(default=(), compare=False)
+    """What it cost, for each tenant that was asked about."""
+    looked_at: frozenset[str] = frozenset()
+    """The repositories, in lower case, whose lists were read to their end."""
+    alive: frozenset[str] = frozenset()
+    """The jobs that are queued or under way there. A job of such a repository that is not among them may be over."""
 
 
 class Announcer(Protocol):
@@ -227,7 +251,8 @@ class Announcer(Protocol):
         """
         Look for queued jobs in the repositories ``first``, then in others in turn, ``at_most`` in all.
 
-        It gives way before the rate limit that minting needs is touched.
+        Where sweeps are all that tells of jobs, it also says what became of those that have a runner. It gives
+        way before the rate limit that minting needs is touched.
         """
         ...
 

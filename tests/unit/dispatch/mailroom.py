@@ -20,7 +20,7 @@ from remuda.kube.runner_pool import Forks, RunnerPool, RunnerPoolSpec
 from remuda.model.job import JobState, Kind
 from remuda.ports.database import DatabaseUnavailable
 from remuda.ports.deliveries import Delivery
-from remuda.ports.forge import Action, Announcement, Ignored, Swept
+from remuda.ports.forge import Action, Announcement, ForgeJob, ForgeState, Ignored, Swept
 from remuda.ports.jobs import Claimed, WarmRunner
 from remuda.ports.registrations import Registration
 from remuda.sim.clock import EPOCH, SimClock
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 
     from remuda.dispatch.settings import IntakeSettings
-    from remuda.model.job import Job
+    from remuda.model.job import Job, JobSpec
+    from remuda.ports.forge import Spent
 
 SETTINGS = DispatchSettings(namespace="runners")
 RUNNER = "linux-x7k2p-0a1b2c3d"
@@ -100,6 +101,12 @@ class Hub:
     queued: list[Announcement] = field(default_factory=list)
     sweep_fails: Exception | None = None
     sweeps: list[tuple[str, ...]] = field(default_factory=list)
+    rooms: list[int] = field(default_factory=list)
+    """How many repositories each sweep was to look at."""
+    spent: tuple[Spent, ...] = ()
+    """What each sweep says that it cost."""
+    jobs: dict[str, ForgeJob] = field(default_factory=dict)
+    looked_up: list[str] = field(default_factory=list)
     redelivers: int = 0
     redeliveries: int = 0
 
@@ -118,11 +125,24 @@ class Hub:
             raise said
         return said
 
-    async def sweep(self, first: Collection[str], *, at_most: int) -> Swept:  # noqa: ARG002 - the port
+    async def sweep(self, first: Collection[str], *, at_most: int) -> Swept:
         self.sweeps.append(tuple(first))
+        self.rooms.append(at_most)
         if self.sweep_fails is not None:
             raise self.sweep_fails
-        return Swept(found=tuple(self.queued), repositories=1)
+        over = Action.COMPLETED
+        return Swept(
+            found=tuple(self.queued),
+            repositories=1,
+            spent=self.spent,
+            looked_at=frozenset({"acme/app"}),
+            alive=frozenset(news.job_id for news in self.queued if news.action is not over),
+        )
+
+    async def look_up(self, job: JobSpec) -> ForgeJob:
+        """Say what became of a job; what is not written down here waits."""
+        self.looked_up.append(job.id)
+        return self.jobs.get(job.id, ForgeJob(state=ForgeState.QUEUED))
 
     async def redeliver(self, *, within: timedelta) -> int:  # noqa: ARG002 - the port
         self.redeliveries += 1
@@ -196,6 +216,7 @@ class Mailroom:
     def new_sweeps(self, locks: MemoryLocks | None = None) -> Sweeps:
         return Sweeps(
             announcer=self.hub,
+            look_up=self.hub.look_up,
             announcements=self.announcements,
             views=self.views,
             locks=locks or MemoryLocks(self.tables),

@@ -83,6 +83,14 @@ class Budgets:
         account.in_minute += 1
         return True
 
+    def room(self, key: int, *, now: float) -> tuple[int | None, float]:
+        """Return what sweeps may still use before the limit begins anew, None if nothing is known, and when that is."""
+        said = self._accounts[key].said if key in self._accounts else None
+        if said is None or now >= said.resets_at:
+            return None, 0.0
+        left = said.remaining - int(self._reserve * said.limit)
+        return max(0, left), said.resets_at - now
+
     def least_remaining(self, *, now: float) -> int | None:
         """Return the least that anybody has left; None before GitHub said anything."""
         said = [a.said for a in self._accounts.values() if a.said is not None]

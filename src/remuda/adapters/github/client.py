@@ -60,6 +60,8 @@ class Page(Generic[R]):
 
     value: R = field(repr=False)
     next: str
+    unchanged: bool = False
+    """It has not changed since it was asked for before, so that it cost nothing of the rate limit."""
 
 
 class GithubClient:
@@ -168,7 +170,7 @@ class GithubClient:
             what, ask, number, allowed=allowed, scope=Scope.REPOSITORY
         )
         if kept is not None and reply.status == faults.NOT_MODIFIED:
-            return Page(cast("R", kept.value), kept.next)
+            return Page(cast("R", kept.value), kept.next, unchanged=True)
         page = Page(of(decoded(what, reply, kind)), reply.next("page"))
         self._keep(key, reply.headers.get("etag", ""), page)
         return page

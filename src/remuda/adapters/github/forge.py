@@ -40,7 +40,7 @@ class GithubForge:
         self, settings: GithubSettings, clock: Clock, metrics: DispatchMetrics | None = None
     ) -> None:
         key = AppKey(settings.app_id, settings.private_key, clock)
-        self._host = settings.host
+        self._settings = settings
         self._client = GithubClient(settings, key, clock, metrics)
         self._installations = Installations(self._client)
         self._runners = RunnerDesk(self._client, self._installations)
@@ -72,10 +72,12 @@ class GithubForge:
         where = await self._installations.numbered(message.installation.id)
         if where is None:
             return Ignored("installation_not_served")
+        if not self._settings.serves_repository(message.repository.full_name):
+            return Ignored("repository_not_served")
         return announcement(
             action,
             message.workflow_job,
-            host=self._host,
+            host=self._settings.host,
             tenant=where.tenant,
             repository=message.repository.full_name,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
+from remuda.adapters.github.payloads import is_repository
 from remuda.model.errors import BadInput
 from remuda.model.job import Os
 
@@ -24,9 +25,11 @@ API_URL: Final = "REMUDA_GITHUB_API_URL"
 ACCOUNTS: Final = "REMUDA_GITHUB_ACCOUNTS"
 RUNNER_GROUP: Final = "REMUDA_GITHUB_RUNNER_GROUP"
 SCOPE: Final = "REMUDA_GITHUB_SCOPE"
-_VARIABLES: Final = (
+REPOSITORIES: Final = "REMUDA_GITHUB_REPOSITORIES"
+INTAKE: Final = "REMUDA_GITHUB_INTAKE"
+VARIABLES: Final = (
     *(APP_ID, PRIVATE_KEY_FILE, WEBHOOK_SECRET, WEBHOOK_SECRET_FILE),
-    *(API_URL, ACCOUNTS, RUNNER_GROUP, SCOPE),
+    *(API_URL, ACCOUNTS, RUNNER_GROUP, SCOPE, REPOSITORIES, INTAKE),
 )
 
 DOTCOM_API: Final = "https://api.github.com"
@@ -44,6 +47,15 @@ class MintScope(StrEnum):
     """Pins a runner to its job's repository. The App needs the permission to administer repositories for it."""
 
 
+class Taking(StrEnum):
+    """How news of jobs come in."""
+
+    WEBHOOK = "webhook"
+    """GitHub sends messages; a sweep finds what they missed."""
+    POLLING = "polling"
+    """GitHub is asked every few seconds and need not reach us. With a secret, messages are taken too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GithubSettings:
     """One GitHub App on one GitHub: github.com, or an Enterprise Server of one's own."""
@@ -54,13 +66,18 @@ class GithubSettings:
     private_key: str = field(repr=False)
     """The App's RSA key, PEM."""
 
-    webhook_secrets: tuple[str, ...] = field(repr=False)
-    """A message signed with any of them is taken: while a secret is replaced there are two."""
+    webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
+    """A message signed with any of them is taken: while a secret is replaced there are two. None: no message is."""
+
+    intake: Taking = Taking.WEBHOOK
 
     api_url: str = DOTCOM_API
 
     accounts: tuple[str, ...] = ()
     """The organisations and users that are served; empty: wherever the App is installed."""
+
+    repositories: tuple[str, ...] = ()
+    """The repositories that are served, OWNER/NAME; empty: all that an installation may see."""
 
     runner_group: int | str = DEFAULT_GROUP
     """The organisation's runner group, by number or by name."""
@@ -108,13 +125,15 @@ class GithubSettings:
                 why="it is empty, or holds other than letters, digits, dots and hyphens",
                 fix=f"Set {APP_ID} to the App ID or the Client ID on the App's settings page",
             )
-        if not self.webhook_secrets or not all(self.webhook_secrets):
+        unsigned = not self.webhook_secrets and self.intake is Taking.WEBHOOK
+        if unsigned or not all(self.webhook_secrets):
             raise BadInput(
                 "The GitHub webhook secret is missing",
                 why="without it anybody could announce jobs",
-                fix=f"Set {WEBHOOK_SECRET_FILE} (or {WEBHOOK_SECRET}) to what the App's settings page has",
+                fix=f"Set {WEBHOOK_SECRET_FILE} (or {WEBHOOK_SECRET}) to what the App's settings page has, or"
+                f" {INTAKE}=polling to do without webhooks",
             )
-        if fault := _url_fault(self.api_url):
+        if fault := url_fault(self.api_url):
             raise BadInput(
                 f"The address of GitHub's API, {self.api_url.rpartition('@')[2]!r}, cannot be used",
                 why=fault,
@@ -124,13 +143,17 @@ class GithubSettings:
     @property
     def host(self) -> str:
         """The word for this GitHub in the ids of jobs: ``github.com``, or an Enterprise Server's own name."""
-        parts = urlsplit(self.api_url)
-        name = (parts.hostname or "").lower()
-        if not parts.path.strip(
-            "/"
-        ):  # github.com and its data-residency twins keep their API on a name of its own
-            name = name.removeprefix("api.")
-        return f"{name}:{parts.port}" if parts.port else name
+        return host_of(self.api_url)
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether GitHub's webhook is listened to."""
+        return bool(self.webhook_secrets)
+
+    @property
+    def polls(self) -> bool:
+        """Whether jobs are found by asking, again and again."""
+        return self.intake is Taking.POLLING
 
     def group_for(self, login: str) -> int | str:
         return self.runner_groups.get(login.lower(), self.runner_group)
@@ -138,10 +161,13 @@ class GithubSettings:
     def serves(self, login: str) -> bool:
         return not self.accounts or login.lower() in {name.lower() for name in self.accounts}
 
+    def serves_repository(self, name: str) -> bool:
+        return not self.repositories or name.lower() in {one.lower() for one in self.repositories}
+
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self | None:
         """Return the settings, or None where nothing about GitHub is set: then there is no such forge."""
-        given = {name: env.get(name, "").strip() for name in _VARIABLES}
+        given = {name: env.get(name, "").strip() for name in VARIABLES}
         if not any(given.values()):
             return None
         for name in (APP_ID, PRIVATE_KEY_FILE):
@@ -157,14 +183,28 @@ class GithubSettings:
             private_key=_file_text(PRIVATE_KEY_FILE, given[PRIVATE_KEY_FILE]),
             webhook_secrets=_secrets(given[WEBHOOK_SECRET], given[WEBHOOK_SECRET_FILE]),
             api_url=(given[API_URL] or DOTCOM_API).rstrip("/"),
+            intake=_intake(given[INTAKE]),
             accounts=_accounts(given[ACCOUNTS]),
+            repositories=_repositories(given[REPOSITORIES]),
             runner_group=group,
             runner_groups=groups,
             scope=_scope(given[SCOPE]),
         )
 
 
-def _url_fault(url: str) -> str:
+def host_of(api_url: str) -> str:
+    """Return the name of a GitHub whose API is at this address."""
+    parts = urlsplit(api_url)
+    name = (parts.hostname or "").lower()
+    if not parts.path.strip(
+        "/"
+    ):  # github.com and its data-residency twins: the API has a name of its own
+        name = name.removeprefix("api.")
+    return f"{name}:{parts.port}" if parts.port else name
+
+
+def url_fault(url: str) -> str:
+    """Say why nobody should send a credential to this address; nothing if it is fine."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -219,6 +259,18 @@ def _accounts(text: str) -> tuple[str, ...]:
     return names
 
 
+def _repositories(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if not is_repository(name):
+            raise BadInput(
+                f"{name!r} in {REPOSITORIES} is no repository",
+                why="it is not OWNER/NAME",
+                fix=f"Write {REPOSITORIES} as names with commas between them: acme/widgets,acme/gadgets",
+            )
+    return names
+
+
 def _groups(text: str) -> tuple[int | str, dict[str, int | str]]:
     """Read ``CI``, ``7`` or ``acme=CI,globex=7,1``: the one without an account is for all others."""
     default: int | str | None = None
@@ -237,6 +289,17 @@ def _groups(text: str) -> tuple[int | str, dict[str, int | str]]:
         else:
             default = group
     return DEFAULT_GROUP if default is None else default, groups
+
+
+def _intake(text: str) -> Taking:
+    try:
+        return Taking(text or Taking.WEBHOOK)
+    except ValueError:
+        raise BadInput(
+            f"{INTAKE}={text!r} cannot be used",
+            why="GitHub either sends messages or is asked for news",
+            fix=f"Set {INTAKE} to webhook or to polling",
+        ) from None
 
 
 def _scope(text: str) -> MintScope:

@@ -1,5 +1,5 @@
 """
-Looking for queued jobs that no message announced.
+Looking for queued jobs that no message announced; and, where there are no messages, for what became of the others.
 
 A repository where nothing changed costs nothing of the rate limit: its lists are asked for with the tag of the last
 answer. What fails is left out and counted; it stops neither the other repositories nor the other installations. A sweep
@@ -17,7 +17,7 @@ from remuda.adapters.github.models import Jobs, Repositories, Runs
 from remuda.adapters.github.payloads import announcement, is_repository, text
 from remuda.adapters.github.rotation import Rotation
 from remuda.adapters.github.wire import Ask
-from remuda.ports.forge import Action, ForgeError, ForgeRefused, Scope, Swept
+from remuda.ports.forge import Action, ForgeError, ForgeRefused, Scope, Spent, Swept
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -59,8 +59,11 @@ class _Target:
 @dataclass(slots=True)
 class _Result:
     found: dict[str, Announcement] = field(default_factory=dict)
-    looked_at: int = 0
+    alive: set[str] = field(default_factory=set)
+    looked_at: set[str] = field(default_factory=set)
     left_out: int = 0
+    asked: Counter[int] = field(default_factory=Counter)
+    charged: Counter[int] = field(default_factory=Counter)
     failures: Counter[int] = field(default_factory=Counter)
     """Of each installation. A refusal of one repository is not the installation's fault."""
 
@@ -81,9 +84,11 @@ class Sweeper:
         """Where to go on in repositories with more runs than one sweep could look at."""
         self._ends_at = 0.0
         """When to stop asking. One sweep runs at a time."""
+        self._result = _Result()
+        """Of that one."""
 
     async def sweep(self, first: Collection[str], *, at_most: int) -> Swept:
-        result = _Result()
+        self._result = result = _Result()
         self._ends_at = self._client.clock.monotonic() + _SWEEP_S
         targets = await self._targets(first, at_most, result)
         queue = iter(self._by_last_visit(targets))
@@ -97,8 +102,23 @@ class Sweeper:
                 group.create_task(work(), name=f"github-sweep-{number}")
         return Swept(
             found=tuple(result.found[job_id] for job_id in sorted(result.found)),
-            repositories=result.looked_at,
+            repositories=len(result.looked_at),
             left_out=result.left_out,
+            spent=tuple(self._spent(number, result) for number in sorted(result.asked)),
+            looked_at=frozenset(result.looked_at),
+            alive=frozenset(result.alive),
+        )
+
+    def _spent(self, number: int, result: _Result) -> Spent:
+        clock, budgets = self._client.clock, self._client.budgets
+        left, resets_s = budgets.room(number, now=clock.now().timestamp())
+        return Spent(
+            asked=result.asked[number],
+            charged=result.charged[number],
+            per_minute_max=self._client.settings.sweep_per_minute_max,
+            left=left,
+            resets_s=resets_s,
+            silent_s=budgets.silent_s(number, at=clock.monotonic()),
         )
 
     # --- Which repositories -------------------------------------------------------------------------------------------
@@ -110,7 +130,8 @@ class Sweeper:
         asked: dict[str, _Target] = {}
         for name in dict.fromkeys(first):
             owner = name.partition("/")[0]
-            where = await self._installations.of_owner(owner) if is_repository(name) else None
+            served = is_repository(name) and self._client.settings.serves_repository(name)
+            where = await self._installations.of_owner(owner) if served else None
             if where is None or where.suspended:
                 result.left_out += 1
             else:
@@ -139,7 +160,10 @@ class Sweeper:
             return ()
         installed = {i.number: i for i in await self._installations.all()}
         self._repositories = {n: r for n, r in self._repositories.items() if n in installed}
-        await self._list_some(installed, result)
+        if chosen := self._client.settings.repositories:
+            self._choose(installed, chosen)
+        else:
+            await self._list_some(installed, result)
         known = {
             number: [n for n in names if n.lower() not in taken]
             for number, (names, _) in self._repositories.items()
@@ -147,6 +171,12 @@ class Sweeper:
         return [
             _Target(installed[number], name) for number, name in self._rotation.take(known, room)
         ]
+
+    def _choose(self, installed: dict[int, Installation], chosen: Collection[str]) -> None:
+        """Know the repositories that were named: nothing needs to be listed."""
+        for number, where in installed.items():
+            mine = (n for n in chosen if n.partition("/")[0].lower() == where.login.lower())
+            self._repositories[number] = (_joined(mine), float("inf"))
 
     async def _list_some(self, installed: dict[int, Installation], result: _Result) -> None:
         """List the repositories of those whose list is the oldest. What cannot be listed now is known as it was."""
@@ -192,6 +222,7 @@ class Sweeper:
         try:
             async for found in self._queued_jobs(target):
                 result.found.update((a.job_id, a) for a in found)
+                result.alive.update(a.job_id for a in found if a.action is not Action.COMPLETED)
         except _NoBudget:
             result.left_out += 1
             result.failures[number] = _FAILURES_MAX
@@ -203,7 +234,7 @@ class Sweeper:
             result.left_out += 1
             result.failures[number] += 1
         else:
-            result.looked_at += 1
+            result.looked_at.add(target.repository.lower())
         self._visited[target.repository.lower()] = self._client.clock.monotonic()
 
     async def _queued_jobs(self, target: _Target) -> AsyncIterator[list[Announcement]]:
@@ -227,10 +258,11 @@ class Sweeper:
     async def _jobs_of(self, target: _Target, parts: dict[str, str | int]) -> list[Announcement]:
         path = "/repos/{owner}/{repo}/actions/runs/{run_id}/jobs{?filter,per_page,page}"
         ask = Ask(operation="jobs", path=path, parts={**parts, "filter": "latest"})
-        pages = self._pages(target.installation, ask, (Jobs, _queued), _JOBS_PAGES_MAX)
+        wanted = _begun if self._client.settings.polls else _queued
+        pages = self._pages(target.installation, ask, (Jobs, wanted), _JOBS_PAGES_MAX)
         return [
             announcement(
-                Action.QUEUED,
+                Action(text(job.status)),
                 job,
                 host=self._client.settings.host,
                 tenant=target.installation.tenant,
@@ -263,12 +295,16 @@ class Sweeper:
         what = "A sweep of GitHub failed"
         clock = self._client.clock
         at, now = clock.monotonic(), clock.now().timestamp()
-        budgets = self._client.budgets
+        budgets, asked = self._client.budgets, self._result.asked
+        asked[where.number] += 0  # who may not be asked now is told of too
         if at >= self._ends_at or not budgets.take_for_sweep(where.number, at=at, now=now):
             raise _NoBudget
         parts = {**ask.parts, "per_page": 100, "page": number}
+        asked[where.number] += 1
         async with self._client.deadline(what):
-            return await self._client.page(what, replace(ask, parts=parts), where.number, *wanted)
+            page = await self._client.page(what, replace(ask, parts=parts), where.number, *wanted)
+        self._result.charged[where.number] += not page.unchanged
+        return page
 
 
 def _joined(*names: Iterable[str]) -> tuple[str, ...]:
@@ -286,3 +322,13 @@ def _numbers(page: Runs) -> tuple[int, ...]:
 
 def _queued(page: Jobs) -> tuple[GithubJob, ...]:
     return tuple(job for job in page.jobs if text(job.status) == "queued")
+
+
+def _begun(page: Jobs) -> tuple[GithubJob, ...]:
+    """Return what waits, and what a runner took: no message tells of that where there are none."""
+    taken = {"in_progress", "completed"}
+    return tuple(
+        job
+        for job in page.jobs
+        if text(job.status) == "queued" or (text(job.status) in taken and text(job.runner_name))
+    )

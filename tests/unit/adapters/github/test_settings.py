@@ -59,6 +59,8 @@ def test_everything_can_be_set(env: dict[str, str], tmp_path: Path) -> None:
         "REMUDA_GITHUB_ACCOUNTS": "Acme, globex",
         "REMUDA_GITHUB_RUNNER_GROUP": "acme=Build machines,globex=7,3",
         "REMUDA_GITHUB_SCOPE": "repository",
+        "REMUDA_GITHUB_REPOSITORIES": "acme/widgets, acme/gadgets",
+        "REMUDA_GITHUB_INTAKE": "polling",
     }
     settings = GithubSettings.from_env(env | more)
     assert settings is not None
@@ -72,6 +74,16 @@ def test_everything_can_be_set(env: dict[str, str], tmp_path: Path) -> None:
         3,
     ]
     assert settings.scope is MintScope.REPOSITORY
+    assert settings.serves_repository("Acme/Widgets")
+    assert not settings.serves_repository("acme/other")
+    assert (settings.polls, settings.takes_messages) == (True, True)
+
+
+def test_who_polls_needs_no_secret(env: dict[str, str]) -> None:
+    env = {**env, "REMUDA_GITHUB_WEBHOOK_SECRET": "", "REMUDA_GITHUB_INTAKE": "polling"}
+    settings = GithubSettings.from_env(env)
+    assert settings is not None
+    assert (settings.polls, settings.takes_messages) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +124,8 @@ def test_each_github_has_its_own_word_in_the_ids_of_jobs(
         ("RUNNER_GROUP", "a,b", "cannot be used"),
         ("RUNNER_GROUP", "acme=", "cannot be used"),
         ("SCOPE", "enterprise", "organisation or"),
+        ("REPOSITORIES", "acme/widgets,acme", "is no repository"),
+        ("INTAKE", "pigeon", "webhook or to polling"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_what_why_and_fix(
