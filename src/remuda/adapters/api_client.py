@@ -241,7 +241,7 @@ class ApiClient:
         trouble: Callable[[ApiUnavailable], None] | None = None,
     ) -> AsyncGenerator[Event, None]:
         if wanted.after is None:  # a number to come back with, should the line break at once
-            wanted = replace(wanted, after=await self._audit_end())
+            wanted = replace(wanted, after=await self.newest_event())
         failures = 0
         while True:
             try:
@@ -257,7 +257,7 @@ class ApiClient:
                 await self._clock.sleep(max(wait_s, error.after_s or 0.0))
                 failures += 1
 
-    async def _audit_end(self) -> int:
+    async def newest_event(self) -> int:
         what = "The events could not be followed"
         query = _query(after=str(2**62), limit="1")
         ask = _Ask(what=what, path="/api/v1/audit", query=query)

@@ -65,7 +65,7 @@ def job(*, where: Where, job: str, output: str) -> None:
     Example:
       remuda explain job github.com/4711
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
-    _print(_asked(where, Subject.JOB, job), output)
+    _print(explained(where, "job", job), output)
 
 
 @explain.command()
@@ -80,7 +80,7 @@ def runner(*, where: Where, runner: str, output: str) -> None:
     Example:
       remuda explain runner mac-x7k2p
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
-    _print(_asked(where, Subject.RUNNER, runner, "Pod"), output)
+    _print(explained(where, "runner", runner), output)
 
 
 @explain.command()
@@ -95,7 +95,7 @@ def pool(*, where: Where, pool: str, output: str) -> None:
     Example:
       remuda explain pool mac
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
-    _print(_pool(where, pool), output)
+    _print(explained(where, "pool", pool), output)
 
 
 @explain.command()
@@ -110,7 +110,7 @@ def host(*, where: Where, host: str, output: str) -> None:
     Example:
       remuda explain host mini-1
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
-    _print(_host(where, host), output)
+    _print(explained(where, "host", host), output)
 
 
 @explain.command()
@@ -130,6 +130,22 @@ def labels(*, where: Where, labels: tuple[str, ...], fork: bool, output: str) ->
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
+
+
+async def explained(where: Where, kind: str, name: str) -> Explanation:
+    """Explain a job, a runner, a pool or a host, as the commands do."""
+    match kind:
+        case "job":
+            found = await _asked(where, Subject.JOB, name)
+        case "runner":
+            found = await _asked(where, Subject.RUNNER, name, "Pod")
+        case "pool":
+            found = await _pool(where, name)
+        case "host":
+            found = await _host(where, name)
+        case _:
+            raise AssertionError(f"nobody explains a {kind}")
+    return in_commands(found)
 
 
 async def _asked(where: Where, subject: Subject, name: str, kind: str = "") -> Explanation:

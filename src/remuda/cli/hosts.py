@@ -15,24 +15,14 @@ from remuda.cli.host_changes import drain_text, runners_on, set_drained
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.listing_group import ListingGroup
 from remuda.cli.run import Duration
+from remuda.cli.states import host_state
 from remuda.cli.tables import Column, age
 from remuda.kube.names import VM
-from remuda.kube.node_view import NOT_READY, UNSCHEDULABLE
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from remuda.cli.finding import Where
     from remuda.ports.api import Api, HostRow
     from remuda.ports.kube import Kube
-
-
-def _state(host: HostRow, _: datetime) -> str:
-    if host.healthy:
-        return "ready"
-    if host.why_not == UNSCHEDULABLE:
-        return "draining" if host.runners else "drained"
-    return "not ready" if host.why_not == NOT_READY else host.why_not.replace("_", " ")
 
 
 HOSTS: Final[Listing[HostRow]] = Listing(
@@ -41,7 +31,7 @@ HOSTS: Final[Listing[HostRow]] = Listing(
     key=lambda host: host.name,
     columns=(
         Column("NAME", lambda host, _: host.name),
-        Column("STATE", _state, is_state=True),
+        Column("STATE", lambda host, _: host_state(host), is_state=True),
         Column("FLEET", lambda host, _: host.fleet),
         Column("RUNTIME", lambda host, _: host.runtime),
         Column("RUNNERS", lambda host, _: str(host.runners)),

@@ -44,6 +44,15 @@ COMMANDS = {
         "standalone",
     ),
     "controller": _Command("remuda.cli.controller", "controller", "Run the RunnerPool operator."),
+    "demo": _Command(
+        "remuda.cli.demo.command",
+        "demo",
+        "Hurt a fleet of its own and see that no job is lost.",
+        "agent,server,standalone",
+    ),
+    "doctor": _Command(
+        "remuda.cli.doctor.command", "doctor", "Look for what is wrong, and mend what is safe."
+    ),
     "down": _Command(
         "remuda.cli.down",
         "down",
@@ -72,6 +81,7 @@ COMMANDS = {
         "Say how the remuda up of this machine is.",
         "agent,server,standalone",
     ),
+    "top": _Command("remuda.cli.top.command", "top", "Show the fleet on a living screen.", "tui"),
     "up": _Command(
         "remuda.cli.up", "up", "Run a whole fleet on this machine.", "agent,server,standalone"
     ),

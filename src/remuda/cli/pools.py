@@ -15,6 +15,7 @@ from remuda.cli.finding import api_options, fleet_options
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.listing_group import ListingGroup
 from remuda.cli.run import Duration
+from remuda.cli.states import pool_state
 from remuda.cli.tables import Column, age
 from remuda.kube.runner_pool import REPLICAS_MAX
 
@@ -29,19 +30,6 @@ if TYPE_CHECKING:
     from remuda.ports.kube import Kube
 
 
-def _state(pool: PoolRow, _: datetime) -> str:
-    """Say the worst first: a pool may be several of these at once."""
-    holds = {c.type for c in pool.conditions if c.status == "True"}
-    states = (
-        ("deleting", pool.deleting),
-        ("degraded", "Degraded" in holds),
-        ("paused", pool.paused),
-        ("rolling", "Rolling" in holds),
-        ("ready", "Ready" in holds),
-    )
-    return next((state for state, is_so in states if is_so), "not ready")
-
-
 def _scaling(pool: PoolRow, _: datetime) -> str:
     return f"up to {pool.max_replicas}" if pool.autoscaled else "by hand"
 
@@ -52,7 +40,7 @@ POOLS: Final[Listing[PoolRow]] = Listing(
     key=lambda pool: pool.name,
     columns=(
         Column("NAME", lambda pool, _: pool.name),
-        Column("STATE", _state, is_state=True),
+        Column("STATE", lambda pool, _: pool_state(pool), is_state=True),
         Column("WANTED", lambda pool, _: str(pool.replicas)),
         Column("WARM", lambda pool, _: str(pool.runners.warm)),
         Column("BUSY", lambda pool, _: str(pool.runners.busy)),

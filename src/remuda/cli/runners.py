@@ -9,29 +9,14 @@ import click
 from remuda.cli.completion import names_of, pool_names, runner_names
 from remuda.cli.finding import api_options
 from remuda.cli.listing import How, Listing, listing_options, show
-from remuda.cli.tables import GONE, Column, age
+from remuda.cli.states import runner_job, runner_note, runner_state
+from remuda.cli.tables import Column, age
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from remuda.cli.finding import Where
     from remuda.ports.api import Api, RunnerRow
-
-
-def _state(runner: RunnerRow, _: datetime) -> str:
-    if runner.pod is None:
-        return GONE
-    if runner.pod.deleting_since is not None:
-        return "leaving"
-    return runner.pod.phase
-
-
-def _job(runner: RunnerRow, _: datetime) -> str:
-    if runner.claim is not None:
-        return runner.claim.job_id
-    if runner.session is not None:
-        return runner.session.executed_job_id or runner.session.job_id
-    return ""
 
 
 def _tenant(runner: RunnerRow, _: datetime) -> str:
@@ -48,19 +33,6 @@ def _warm(runner: RunnerRow, now: datetime) -> str:
     return "" if runner.pod is None else age(runner.pod.warm_at, now)
 
 
-def _note(runner: RunnerRow, _: datetime) -> str:
-    pod = runner.pod
-    if pod is None:
-        return ""
-    notes = (
-        ("told to take no job", pod.drain),
-        ("makes room for a roll", pod.marked),
-        ("stale", pod.stale),
-        (pod.unschedulable_why, bool(pod.unschedulable_why)),
-    )
-    return ", ".join(text for text, holds in notes if holds)
-
-
 RUNNERS: Final[Listing[RunnerRow]] = Listing(
     one="runner",
     many="runners",
@@ -68,14 +40,14 @@ RUNNERS: Final[Listing[RunnerRow]] = Listing(
     columns=(
         Column("NAME", lambda runner, _: runner.name),
         Column("POOL", lambda runner, _: runner.pool),
-        Column("STATE", _state, is_state=True),
+        Column("STATE", lambda runner, _: runner_state(runner), is_state=True),
         Column("HOST", lambda runner, _: runner.pod.node if runner.pod else ""),
-        Column("JOB", _job),
+        Column("JOB", lambda runner, _: runner_job(runner)),
         Column("AGE", _age),
         Column("WARM", _warm, wide=True),
         Column("TENANT", _tenant, wide=True),
         Column("TEMPLATE", lambda runner, _: runner.pod.template if runner.pod else "", wide=True),
-        Column("NOTE", _note, wide=True),
+        Column("NOTE", lambda runner, _: runner_note(runner), wide=True),
     ),
 )
 

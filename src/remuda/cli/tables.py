@@ -21,7 +21,7 @@ T = TypeVar("T")
 GAP: Final = "   "
 _NARROWEST: Final = 8
 """A column is cut no shorter than this, nor than its title: less says nothing."""
-_NOTHING: Final = "-"
+NOTHING: Final = "-"
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
@@ -55,7 +55,7 @@ def cells(
 ) -> tuple[str, ...]:
     """Return what a line says, column by column."""
     return tuple(
-        GONE if gone and c.is_state else plain(c.cell(row, now)) or _NOTHING for c in columns
+        GONE if gone and c.is_state else plain(c.cell(row, now)) or NOTHING for c in columns
     )
 
 
@@ -169,9 +169,15 @@ def _padded(text: str, size: int) -> str:
     return shown + " " * (size - display_width(shown))
 
 
-def _coloured(cell: str, said: str) -> str:
+def colour_of(said: str) -> str | None:
+    """Return the colour of a state, if it has one: green is well, red is not, yellow will be one of these."""
     if said in _GOOD:
-        return click.style(cell, fg="green")
+        return "green"
     if said in _BAD:
-        return click.style(cell, fg="red")
-    return click.style(cell, fg="yellow") if said in _UNSURE else cell
+        return "red"
+    return "yellow" if said in _UNSURE else None
+
+
+def _coloured(cell: str, said: str) -> str:
+    colour = colour_of(said)
+    return cell if colour is None else click.style(cell, fg=colour)

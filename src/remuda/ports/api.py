@@ -414,6 +414,10 @@ class Api(Protocol):
         """Return events of the past by number."""
         ...
 
+    async def newest_event(self) -> int:
+        """Return the number of the last event; 0 if nothing ever happened."""
+        ...
+
     def events(
         self,
         wanted: EventsWanted = ALL_EVENTS,
