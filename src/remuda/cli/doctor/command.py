@@ -23,7 +23,7 @@ from remuda.cli.doctor.decide.report import (
     report,
 )
 from remuda.cli.doctor.gather import gather
-from remuda.cli.doctor.mend import mend
+from remuda.cli.doctor.mend import a_hand, mend
 from remuda.cli.exits import FAILED, INTERRUPTED, OK
 from remuda.cli.finding import fleet_options
 from remuda.cli.listing import as_yaml, has_colour, room_of
@@ -147,13 +147,16 @@ async def _examined(
     facts, found = await _looked(where, only, stuck_after_s)
     if not fix:
         return report(found)
-    acts = mends(facts)
+    acts = tuple(act for act in mends(facts) if not only or act.check in only)
+    if not acts:
+        click.echo("remuda: there is nothing that can be mended safely.", err=True)
     if dry_run or not acts:
         planned = tuple(Mended(what=act.says, outcome=Outcome.PLANNED) for act in acts)
         return report(found, planned)
     for act in acts:
         click.echo(f"remuda: going to {act.says}", err=True)
-    done = await mend(acts, where, facts, clock)
+    async with a_hand(where, facts, clock) as hand:
+        done = await mend(acts, hand)
     _, found = await _looked(where, only, stuck_after_s)
     return report(found, done)
 

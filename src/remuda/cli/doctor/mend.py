@@ -6,8 +6,8 @@ What has changed since, or cannot be seen any more, is left alone and said so. D
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from remuda.cli.doctor.decide.facts import Facts
     from remuda.cli.doctor.decide.mending import Mend
     from remuda.cli.finding import Where
+    from remuda.cli.tree.folder import Folder
     from remuda.kube.core import Pod, ServiceAccount
     from remuda.kube.patches import JsonValue
-    from remuda.ports.api import RunnerRow
+    from remuda.ports.api import Api, RunnerRow
     from remuda.ports.clock import Clock
     from remuda.ports.kube import Kube
 
@@ -50,49 +51,56 @@ T = TypeVar("T")
 _CHANGED = "it has changed since it was looked at"
 
 
-async def mend(
-    mends: Sequence[Mend], where: Where, facts: Facts, clock: Clock
-) -> tuple[Mended, ...]:
-    """Do all of it, one after the other. A fault of the world is said of the one that it hit."""
-    shift = facts.kube_now - facts.now
-    return tuple([await _one(act, Hand(where, clock, facts, shift)) for act in mends])
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hand:
-    """What the acts share."""
+    """What the acts work with. What there is none of, they leave alone."""
 
-    def __init__(self, where: Where, clock: Clock, facts: Facts, shift: timedelta) -> None:
-        self.where, self._clock, self._facts, self._shift = where, clock, facts, shift
+    clock: Clock
+    shift: timedelta
+    """How far the clock of the Kubernetes API is ahead of ours."""
+    stuck_after_s: float
+    folder: Folder
+    kube: Kube | None = None
+    api: Api | None = None
 
     @property
     def now(self) -> datetime:
         """What time it is for the Kubernetes API."""
-        return self._clock.now() + self._shift
-
-    @property
-    def stuck_after_s(self) -> float:
-        return self._facts.stuck_after_s
-
-    @asynccontextmanager
-    async def kube(self) -> AsyncIterator[Kube]:
-        client = KubeClient(
-            HttpWire(self.where.connection()), ClientSettings(call_timeout_s=CALL_S)
-        )
-        try:
-            yield client
-        finally:
-            await client.close()
+        return self.clock.now() + self.shift
 
     async def runner(self, name: str) -> RunnerRow | Unread | None:
         """Ask dispatch what it knows of a runner."""
-        settings = replace(self.where.api_settings(), timeout_s=CALL_S)
-        async with api_client(settings, self._clock) as api:
-            try:
-                return await api.runner(name)
-            except ApiNotFound:
-                return None
-            except RemudaError as error:
-                return Unread(why=f"{error.what}: {error.why}.")
+        if self.api is None:
+            return Unread(why="It is not known where dispatch is.")
+        return await asked(_or_none(self.api.runner(name)), CALL_S)
+
+
+@asynccontextmanager
+async def a_hand(where: Where, facts: Facts, clock: Clock) -> AsyncIterator[Hand]:
+    """Open what the acts need, as far as the first look could read it; closed at the end."""
+    async with AsyncExitStack() as opened:
+        kube: KubeClient | None = None
+        api: Api | None = None
+        if not isinstance(facts.kube, Unread):
+            settings = ClientSettings(call_timeout_s=CALL_S)
+            kube = KubeClient(HttpWire(where.connection()), settings)
+            opened.push_async_callback(kube.close)
+        if not isinstance(facts.api, Unread):
+            told = replace(where.api_settings(), timeout_s=CALL_S)
+            api = await opened.enter_async_context(api_client(told, clock))
+        yield Hand(
+            clock=clock,
+            shift=facts.kube_now - facts.now,
+            stuck_after_s=facts.stuck_after_s,
+            folder=data_folder(where.data),
+            kube=kube,
+            api=api,
+        )
+
+
+async def mend(acts: Sequence[Mend], hand: Hand) -> tuple[Mended, ...]:
+    """Do all of it, one after the other. A fault of the world is said of the one that it hit."""
+    return tuple([await _one(act, hand) for act in acts])
 
 
 async def _one(act: Mend, hand: Hand) -> Mended:
@@ -103,7 +111,7 @@ async def _one(act: Mend, hand: Hand) -> Mended:
             case RemoveAccount(account):
                 left = await _remove_account(account, hand)
             case RemoveLeftover(path):
-                left = _remove_leftover(Path(path), hand.where)
+                left = _remove_leftover(Path(path), hand.folder)
             case _:
                 assert_never(act)
     except RemudaError as error:
@@ -114,24 +122,22 @@ async def _one(act: Mend, hand: Hand) -> Mended:
 
 async def _let_go(seen: Pod, hand: Hand) -> str:
     """Let a Pod go; returns why not, if not."""
-    async with hand.kube() as kube:
-        try:
-            pod = await kube.get(POD, seen.name, namespace=seen.namespace)
-        except NotFound:
-            return "it is gone already"
-        if pod.uid != seen.uid:
-            return _CHANGED
-        host = pod.spec.node_name
-        behind = Behind(
-            runner=await hand.runner(pod.name),
-            node=await asked(_or_none(kube.get(NODE, host)), CALL_S),
-            lease=await asked(_or_none(kube.get(LEASE, host, namespace=NODE_LEASES)), CALL_S),
-            now=hand.now,
-            stuck_after_s=hand.stuck_after_s,
-        )
-        if kept := why_kept(pod, behind):
-            return kept
-        return await _release(kube, pod)
+    kube = hand.kube
+    assert kube is not None, "a Pod was seen through it"
+    pod = await _or_none(kube.get(POD, seen.name, namespace=seen.namespace))
+    if pod is None:
+        return "it is gone already"
+    host = pod.spec.node_name
+    if pod.uid != seen.uid or not host:
+        return _CHANGED
+    behind = Behind(
+        runner=await hand.runner(pod.name),
+        node=await asked(_or_none(kube.get(NODE, host)), CALL_S),
+        lease=await asked(_or_none(kube.get(LEASE, host, namespace=NODE_LEASES)), CALL_S),
+        now=hand.now,
+        stuck_after_s=hand.stuck_after_s,
+    )
+    return why_kept(pod, behind) or await _release(kube, pod)
 
 
 async def _release(kube: Kube, pod: Pod) -> str:
@@ -154,27 +160,28 @@ async def _release(kube: Kube, pod: Pod) -> str:
 
 async def _remove_account(seen: ServiceAccount, hand: Hand) -> str:
     """Delete a ServiceAccount; returns why not, if not."""
-    async with hand.kube() as kube:
-        pod = await _or_none(kube.get(POD, seen.name, namespace=seen.namespace))
-        account = await _or_none(kube.get(SERVICE_ACCOUNT, seen.name, namespace=seen.namespace))
-        if account is None:
-            return "it is gone already"
-        if account.uid != seen.uid or not is_orphan(account, has_pod=bool(pod), now=hand.now):
-            return _CHANGED
-        known = Seen(uid=account.uid, resource_version=account.resource_version)
-        with suppress(NotFound):
-            try:
-                await kube.delete(
-                    SERVICE_ACCOUNT, account.name, namespace=account.namespace, seen=known
-                )
-            except Conflict:
-                return _CHANGED
+    kube = hand.kube
+    assert kube is not None, "a ServiceAccount was seen through it"
+    pod = await _or_none(kube.get(POD, seen.name, namespace=seen.namespace))
+    account = await _or_none(kube.get(SERVICE_ACCOUNT, seen.name, namespace=seen.namespace))
+    if account is None:
+        return "it is gone already"
+    orphan = is_orphan(account, has_pod=pod is not None, now=hand.now)
+    if account.uid != seen.uid or not orphan:
+        return _CHANGED
+    known = Seen(uid=account.uid, resource_version=account.resource_version)
+    try:
+        await kube.delete(SERVICE_ACCOUNT, account.name, namespace=account.namespace, seen=known)
+    except NotFound:
+        return ""  # which was the aim
+    except Conflict:
+        return _CHANGED
     return ""
 
 
-def _remove_leftover(path: Path, where: Where) -> str:
+def _remove_leftover(path: Path, folder: Folder) -> str:
     """Remove a file, while nobody else can use the folder; returns why not, if not."""
-    with held(data_folder(where.data)):
+    with held(folder):
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
@@ -185,5 +192,5 @@ def _remove_leftover(path: Path, where: Where) -> str:
 async def _or_none(read: Awaitable[T]) -> T | None:
     try:
         return await read
-    except NotFound:
+    except (NotFound, ApiNotFound):
         return None

@@ -47,7 +47,8 @@ def lines(report: Report, *, room: int | None = None, colour: bool = False) -> I
 def summary(report: Report) -> str:
     """Say it in a line."""
     counts = report.counts
-    said = ", ".join(f"{counts[level]} {level.value}" for level in Level if counts[level])
+    order = (Level.FAIL, Level.WARN, Level.OK, Level.SKIP)
+    said = ", ".join(f"{counts[level]} {level.value}" for level in order if counts[level])
     verdict = "No check failed" if report.ok else "Something is wrong"
     return f"{verdict}: {said}." if said else "Nothing was checked."
 

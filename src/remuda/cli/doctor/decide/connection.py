@@ -25,7 +25,7 @@ def _unreached(what: str, unread: Unread) -> Finding:
 def kubernetes_api(facts: Facts) -> Finding:
     kube = facts.kube
     if isinstance(kube, Unread):
-        return _unreached("It cannot be asked.", kube)
+        return _unreached("The Kubernetes API cannot be asked.", kube)
     if isinstance(kube.version, Unread):
         how = "refuses us" if kube.version.refused else "does not answer"
         return _unreached(f"{kube.server} {how}.", kube.version)
@@ -85,7 +85,7 @@ def rights(facts: Facts) -> Finding:
 def dispatch_api(facts: Facts) -> Finding:
     api = facts.api
     if isinstance(api, Unread):
-        return _unreached("It cannot be asked.", api)
+        return _unreached("Dispatch cannot be asked.", api)
     if isinstance(api.not_ready, Unread):
         return _unreached(f"{api.server} does not answer.", api.not_ready)
     return ok(f"{api.server} answers.")

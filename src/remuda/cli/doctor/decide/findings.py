@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +49,8 @@ class Finding:
     sentence: str
     evidence: tuple[str, ...] = ()
     fix: str = ""
+    mendable: bool = False
+    """Whether ``--fix`` does something about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class Check:
     invariants: tuple[str, ...] = ()
     """The invariants that it watches over."""
     mends: str = ""
-    """What ``--fix`` does about it; empty: nothing."""
+    """What ``--fix`` may do about it; empty: nothing."""
     fleeting: bool = False
     """Whether reads of different moments can look wrong: then a second look must find the same."""
 
@@ -79,6 +81,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     invariants: tuple[str, ...] = ()
     mendable: bool = False
+    """Whether ``--fix`` does something about it."""
 
 
 def ok(sentence: str, evidence: Iterable[str] = ()) -> Finding:
@@ -104,7 +107,7 @@ def seen_twice(first: Finding, second: Finding) -> Finding:
     both = tuple(line for line in second.evidence if line in first.evidence)
     if not both:
         return ok("Nothing that stays.")
-    return Finding(second.level, second.sentence, both, second.fix)
+    return replace(second, evidence=both)
 
 
 def bounded(lines: tuple[str, ...], most: int = EVIDENCE_MAX) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.cli.doctor.decide.facts import Kvm, got
@@ -84,11 +85,12 @@ def data_leftovers(facts: Facts) -> Finding:
         return ok("No write was cut short.")
     if got(machine.tree).supervisor is not None:
         return ok("Files are being written now.")
-    return warn(
+    found = warn(
         "Files are left whose writing was cut short.",
         machine.folder.leftovers,
         f"remuda doctor --fix{machine.chosen} removes them: what they were to replace is still there",
     )
+    return replace(found, mendable=True)
 
 
 def up_running(facts: Facts) -> Finding:

@@ -9,7 +9,7 @@ very Pod, holds no job for it and awaits no end of one. A host that is merely no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from remuda.cli.doctor.decide.facts import Unread, got
 from remuda.cli.doctor.decide.findings import lasting
@@ -47,6 +47,7 @@ class LetGo:
     """Take our finalizer off a Pod that is being deleted, and confirm its deletion."""
 
     pod: Pod
+    check: ClassVar[str] = "runners-terminating"
 
     @property
     def says(self) -> str:
@@ -59,6 +60,7 @@ class RemoveAccount:
     """Delete the ServiceAccount of a runner that is gone."""
 
     account: ServiceAccount
+    check: ClassVar[str] = "runners-accounts"
 
     @property
     def says(self) -> str:
@@ -70,6 +72,7 @@ class RemoveLeftover:
     """Remove a file whose writing was cut short."""
 
     path: str
+    check: ClassVar[str] = "data-leftovers"
 
     @property
     def says(self) -> str:

@@ -111,7 +111,7 @@ def report(found: dict[str, Finding], mended: tuple[Mended, ...] = ()) -> Report
             evidence=bounded(finding.evidence),
             fix=finding.fix,
             invariants=check.invariants,
-            mendable=bool(check.mends) and finding.level in {Level.WARN, Level.FAIL},
+            mendable=finding.mendable,
         )
         for check in CHECKS
         if (finding := found.get(check.name)) is not None

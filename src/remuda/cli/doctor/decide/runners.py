@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.cli.doctor.decide.facts import got
@@ -141,25 +142,25 @@ def terminating(facts: Facts) -> Finding:
         "If you know that a host is gone for good, delete its Node. A job that dispatch still holds there is given up "
         'with: kubectl patch pod POD --type merge -p \'{"metadata":{"finalizers":null}}\''
     )
-    if not mendable:
-        return fail(f"{counted(len(found), 'runner')} stuck in Terminating.", lines, by_hand)
-    rest = f". {by_hand}" if mendable < len(found) else ""
-    return fail(
+    mends = f"remuda doctor --fix lets go of {mendable} of them. " if mendable else ""
+    said = fail(
         f"{counted(len(found), 'runner')} stuck in Terminating.",
         lines,
-        f"remuda doctor --fix lets go of {mendable} of them{rest}",
+        mends.rstrip(". ") if mendable == len(found) else mends + by_hand,
     )
+    return replace(said, mendable=mendable > 0)
 
 
 def accounts(facts: Facts) -> Finding:
     found = orphans(facts)
     if not found:
         return ok("No ServiceAccount is left of a runner that is gone.")
-    return warn(
+    left = warn(
         f"{counted(len(found), 'ServiceAccount')} left of runners that are gone.",
         [account.name for account in found],
         "remuda doctor --fix deletes them. The operator should have: see that it leads",
     )
+    return replace(left, mendable=True)
 
 
 def starts(facts: Facts) -> Finding:
