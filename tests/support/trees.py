@@ -15,9 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from remuda.adapters import detached
 from remuda.adapters.postgres.home import SOCKET_PORT, Home, socket_path
 from remuda.cli.tree.folder import Folder, holder
 from remuda.cli.tree.parts import STARTED
@@ -25,10 +26,11 @@ from remuda.cli.tree.runs import Run
 from tests.support.agents import kill_all_below, processes_below
 from tests.support.eventually import eventually
 from tests.support.postgres import private_folder
+from tests.support.processes import POLL_S, pause
 from tests.support.servers import Api
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 UP_S = 330
@@ -56,6 +58,8 @@ class Tree:
 
     data: Path
     options: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """More variables for whoever is started."""
 
     @property
     def folder(self) -> Folder:
@@ -73,9 +77,26 @@ class Tree:
             text=True,
             timeout=timeout_s,
             check=False,
-            env={**os.environ, **ENV},
+            env={**os.environ, **ENV, **self.env},
         )
         return Answer(answer.returncode, answer.stdout + answer.stderr)
+
+    def begin(self, command: str, *more: str, **how: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - as Popen takes them
+        """Begin a command on this folder, in a session of its own; its words are in ``stdout``."""
+        return subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-m", "remuda.cli.main", command, f"--data={self.data}", *more],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **ENV, **self.env},
+            start_new_session=True,
+            **how,
+        )
+
+    def begin_up(self, *more: str) -> subprocess.Popen[str]:
+        """Begin to start it in the background, without waiting for it."""
+        return self.begin("up", "--detach", *self.options, *more)
 
     def up(self, *more: str) -> str:
         """Start it in the background and wait until all is up; returns what it said."""
@@ -124,7 +145,34 @@ class Tree:
         if vms:
             kill_all_below(self.data / "agent")
 
+    def strike(self, *, vms: bool) -> int:
+        """
+        Kill every process of the tree in one moment, as kill -9 of all or, with the VMs, a power cut does.
+
+        All are stopped before the first is killed, so that none sees another's end. Returns how many VMs lived then.
+        """
+        stopped: set[int] = set()
+        while found := (set(self.processes()) - (set() if vms else self.vm_processes())) - stopped:
+            for pid in found:
+                _send(pid, signal.SIGSTOP)
+            stopped |= found
+        lived = len(self.vms())
+        for pid in stopped:
+            _send(pid, signal.SIGKILL)
+        while stopped & set(self.processes()):
+            pause(POLL_S)  # the dead take a moment to go
+        return lived
+
     # --- looking ---
+
+    def vm_processes(self) -> set[int]:
+        """Return the processes of all VMs, which outlive those of the tree."""
+        return set(processes_below(self.data / "agent"))
+
+    def vms(self) -> list[str]:
+        """Return the VMs of which something runs."""
+        folders = [*self.folder.agent.glob("*/vms/remuda-*/run")]
+        return [f.parent.name for f in folders if isinstance(detached.look(f), detached.Alive)]
 
     def processes(self) -> dict[int, str]:
         """Return all processes that have to do with the folder, VMs included."""
@@ -177,12 +225,19 @@ class Tree:
         return int(session["exit_code"])
 
 
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 @contextlib.contextmanager
-def a_tree(*options: str, name: str = "fleet") -> Iterator[Tree]:
+def a_tree(
+    *options: str, name: str = "fleet", env: Mapping[str, str] | None = None
+) -> Iterator[Tree]:
     """Make a folder for a tree, which is not started yet; at the end all that runs in it is killed."""
     parent = private_folder()
     parent.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
-    tree = Tree(parent / name, ("--driver=process", *options))
+    tree = Tree(parent / name, ("--driver=process", *options), env or {})
     try:
         yield tree
     finally:

@@ -57,6 +57,7 @@ class Told:
     image: str
     vms: int | None
     pool: str | None
+    qemu_accel: str | None
     ports: Mapping[str, int | None]
 
 
@@ -89,6 +90,11 @@ class Told:
     help="VMs at once. Default: as at the last start, else 2 with Tart, as macOS allows, and 2 to 4 with others.",
 )
 @click.option(
+    "--qemu-accel",
+    type=click.Choice(["auto", "kvm", "tcg"]),
+    help="What runs QEMU's guests. auto: KVM where it truly works, else TCG. Default: as at the last start, else auto.",
+)
+@click.option(
     "--pool",
     metavar="NAME",
     help="The pool that is made if it is not there. Default: as at the last start, else default.",
@@ -110,6 +116,7 @@ def up(  # noqa: PLR0913 - one parameter per option is how click works
     driver: str | None,
     image: str,
     vms: int | None,
+    qemu_accel: str | None,
     pool: str | None,
     port: int | None,
     kube_port: int | None,
@@ -135,6 +142,7 @@ def up(  # noqa: PLR0913 - one parameter per option is how click works
         image=image,
         vms=vms,
         pool=pool,
+        qemu_accel=qemu_accel,
         ports={SERVER: port, CONTROL_PLANE: kube_port},
     )
     if detach:
@@ -186,6 +194,7 @@ def make_plan(folder: Folder, told: Told, before: Kept | None) -> Plan:
         image=chosen.image,
         vms=vms,
         pool=pool_name(told.pool or (before.pool if before else "default")),
+        qemu_accel=told.qemu_accel or (before.qemu_accel if before else ""),
         ports=settle(told.ports, before.ports if before else {}),
     )
     with usable(folder.root):
@@ -247,6 +256,7 @@ def _again(folder: Folder, told: Told) -> list[str]:
         "--image": told.image or None,
         "--vms": told.vms,
         "--pool": told.pool,
+        "--qemu-accel": told.qemu_accel,
         "--port": told.ports.get(SERVER),
         "--kube-port": told.ports.get(CONTROL_PLANE),
     }

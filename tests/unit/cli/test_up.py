@@ -25,6 +25,7 @@ def told(**more: object) -> Told:
         "image": "",
         "vms": None,
         "pool": None,
+        "qemu_accel": None,
         "ports": {},
     }
     return Told(**{**nothing, **more})  # type: ignore[arg-type]

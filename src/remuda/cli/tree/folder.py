@@ -8,6 +8,7 @@ The data folder of a ``remuda up``: what stands where, who may use it, and who d
       addresses.json  where the parts are, for other commands; with them api-token (0600) and kubeconfig
       parts/NAME/     what is known of each part's process
       logs/NAME.log   what each part says; a long log begins anew, and one older is kept
+      github/         the GitHub App and its key, from remuda setup github
       control-plane/  postgres/  agent/  images/   the parts' own data
 
 Everything here blocks no longer than a disk takes.
@@ -52,6 +53,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str
     vms: int
     pool: str
+    qemu_accel: str = ""
+    """Empty: nobody said."""
     ports: dict[str, int] = {}
 
 
@@ -105,6 +108,15 @@ class Folder:
     @property
     def controller_token(self) -> Path:
         return self.root / "controller-token"
+
+    @property
+    def github(self) -> Path:
+        """The GitHub App of this fleet, if ``remuda setup github`` made one."""
+        return self.root / "github"
+
+    @property
+    def github_settings(self) -> Path:
+        return self.github / "settings.env"
 
     @property
     def logs(self) -> Path:
@@ -208,10 +220,12 @@ def prepare(folder: Folder) -> None:
         # As root, PostgreSQL runs as somebody else, who must get through to its own folder; he can list nothing.
         root.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         present = {path.name for path in root.iterdir()}
-        if present and not present & {folder.lock.name, folder.kept_file.name}:
+        # These may be there before anything else: QEMU is only chosen where it finds an image.
+        foreign = present - {folder.images.name, folder.github.name}
+        if foreign and not present & {folder.lock.name, folder.kept_file.name}:
             raise BadInput(
                 f"{root} is not the data folder of a remuda up",
-                why=f"it holds something else ({', '.join(sorted(present)[:3])})",
+                why=f"it holds something else ({', '.join(sorted(foreign)[:3])})",
                 fix="Choose an empty or a new folder with --data",
             )
         folder.lock.touch(mode=0o600)  # first: from now on the folder is known to be ours

@@ -29,7 +29,8 @@ from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.model.errors import RemudaError
 from remuda.ports.api_tokens import Role
 from remuda.ports.kube import AlreadyExists, Manifest, NotFound
-from remuda.standalone.pki import write_node_kubeconfig
+from remuda.standalone.journal import LOCK_NAME
+from remuda.standalone.pki import load_or_create, write_kubeconfig, write_node_kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 ACCOUNT: Final = "remuda-controller"
 TOKEN_LIFE_S: Final = 24 * 3600
 """Of the operator's token. It is replaced every hour; a machine that slept for a day gets another at once."""
+KUBECONFIG: Final = "kubeconfig"
 _POOL_TRIES: Final = 40
 _POOL_PAUSE_S: Final = 0.25
 
@@ -76,10 +78,26 @@ async def administrator(folder: Folder) -> AsyncIterator[Kube]:
         await wire.close()
 
 
+def make_identities(layout: Layout, clock: Clock, ids: Ids) -> None:
+    """
+    Make the authority and what is signed by it, as the control plane would: so nobody has to wait for that one.
+
+    Call it only while no control plane runs. BadInput if what is there cannot be used.
+    """
+    folder = layout.folder
+    folder.control_plane.mkdir(mode=0o700, exist_ok=True)
+    (folder.control_plane / LOCK_NAME).touch(
+        mode=0o600
+    )  # first: by that it knows its own directory
+    pki = load_or_create(folder.pki, clock, ids)
+    write_kubeconfig(folder.control_plane / KUBECONFIG, layout.url(CONTROL_PLANE), pki)
+    show_kubeconfig(layout)
+
+
 def show_kubeconfig(layout: Layout) -> None:
     """Let the kubeconfig be found in the data folder itself: a link, so that it is never an old one."""
     link = layout.folder.home.kubeconfig
-    target = layout.folder.control_plane.relative_to(layout.folder.root) / "kubeconfig"
+    target = layout.folder.control_plane.relative_to(layout.folder.root) / KUBECONFIG
     if not link.is_symlink() or link.readlink() != target:
         link.unlink(missing_ok=True)
         link.symlink_to(target)

@@ -63,11 +63,13 @@ class Layout:
         return [f"--data={self.folder.control_plane}", f"--port={self.kept.ports[CONTROL_PLANE]}"]
 
     def _server(self) -> list[str]:
+        settings = self.folder.github_settings
         return [
             f"--kubeconfig={self.folder.home.kubeconfig}",
             f"--namespace={NAMESPACE}",
             f"--data={self.folder.postgres}",
             f"--listen={self.listen(SERVER)}",
+            *([f"--github={settings}"] if settings.is_file() else []),
         ]
 
     def _controller(self) -> list[str]:
@@ -82,6 +84,7 @@ class Layout:
         ]
 
     def _agent(self, offer: Size) -> list[str]:
+        accel = self.kept.qemu_accel
         return [
             f"--kubeconfig={self.folder.node_kubeconfig}",
             f"--node-name={self.kept.node}",
@@ -97,6 +100,7 @@ class Layout:
             f"--listen={self.listen(AGENT)}",
             f"--kubelet-listen={self.listen('kubelet')}",
             f"--kubelet-client-ca={self.folder.pki / 'ca.crt'}",
+            *((f"--qemu-accel={accel}",) if accel else ()),
         ]
 
 

@@ -99,6 +99,8 @@ class Supervisor:
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Tend the parts until ``stop`` is set, then end them. Raises PartFailed if one does not come up at first."""
+        with usable(self._folder.root):
+            furnish.make_identities(self._layout, self._clock, self._ids)
         try:
             async with asyncio.TaskGroup() as group:
                 self._note()
@@ -141,9 +143,8 @@ class Supervisor:
             await self._parts[name].run.start(command, self._plan.env)
 
     async def _prerequisites(self, name: str) -> None:
-        if name != CONTROL_PLANE:
-            await self._parts[CONTROL_PLANE].ready.wait()
-        if name in {CONTROLLER, AGENT}:
+        """Wait for what a part cannot do without. Dispatch and agent ask the control plane until it answers."""
+        if name == CONTROLLER:
             await self._furnished.wait()
 
     async def _watched(self, name: str) -> bool:
@@ -152,8 +153,6 @@ class Supervisor:
         while part.run.is_alive:
             if not was_ready and (await ask(self._layout, name)).ready:
                 was_ready = True
-                if name == CONTROL_PLANE:
-                    furnish.show_kubeconfig(self._layout)
                 part.ready.set()
             await self._clock.sleep(POLL_S if was_ready else _PROBE_S)
         return was_ready

@@ -61,6 +61,15 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_images_and_an_app_may_be_there_before_the_first_start(tmp_path: Path) -> None:
+    (tmp_path / "images" / "linux").mkdir(parents=True)
+    (tmp_path / "github").mkdir()
+
+    prepare(Folder(tmp_path))
+
+    assert (tmp_path / "images" / "linux").is_dir()
+
+
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 

@@ -138,3 +138,20 @@ async def test_runners_without_a_job_end_and_those_with_one_do_not(kube: Kube) -
     assert {pod.name for pod in left.items} == {"busy", "foreign"}
     assert not any(is_idle(pod) for pod in left.items if pod.name == "busy")
     assert (await kube.list(NODE)).items == ()
+
+
+async def test_identities_are_made_before_the_control_plane_and_are_its_own(layout: Layout) -> None:
+    furnish.make_identities(layout, SystemClock(), SystemIds())
+    first = layout.folder.home.kubeconfig.read_text()
+    furnish.make_identities(layout, SystemClock(), SystemIds())
+    assert layout.folder.home.kubeconfig.read_text() == first
+
+    plane = ControlPlane.durable(layout.folder.control_plane, SystemClock(), SystemIds())
+    try:
+        config = yaml.safe_load(first)
+        (cluster,) = config["clusters"]
+        assert cluster["cluster"]["server"] == layout.url("control-plane")
+        known = b64decode(cluster["cluster"]["certificate-authority-data"])
+        assert known == plane.pki.authority.certificate
+    finally:
+        await plane.close()

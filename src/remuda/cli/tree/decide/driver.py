@@ -55,12 +55,14 @@ def _by_itself(image: str, machine: Machine) -> Chosen:
     if machine.platform == "darwin":
         if machine.has_tart and image:
             return Chosen(driver="tart", image=image, why="Tart is installed")
-        lacks = "no image is named with --image" if machine.has_tart else "Tart is not installed"
+        no_image = "Tart is installed, but no image is named with --image"
+        lacks = no_image if machine.has_tart else "Tart is not installed"
         return Chosen(driver="process", image=PROCESS_IMAGE, why=lacks)
     found = image or machine.qemu_image
     if machine.has_qemu and found:
         return Chosen(driver="qemu", image=found, why="QEMU is installed, and there is an image")
-    lacks = "QEMU has no image here" if machine.has_qemu else "QEMU is not installed"
+    no_image = "QEMU is installed, but there is no image in images of the data folder"
+    lacks = no_image if machine.has_qemu else "QEMU is not installed"
     return Chosen(driver="process", image=PROCESS_IMAGE, why=lacks)
 
 
