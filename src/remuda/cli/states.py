@@ -20,6 +20,8 @@ def pool_state(pool: PoolRow) -> str:
         ("paused", pool.paused),
         ("rolling", "Rolling" in holds),
         ("ready", "Ready" in holds),
+        # Nothing is wrong with it, and nobody is free.
+        ("busy", 0 < pool.replicas <= pool.runners.busy),
     )
     return next((state for state, is_so in states if is_so), "not ready")
 

@@ -44,6 +44,7 @@ _STYLES: Final = {
     Tone.PLAIN: "",
     Tone.STRONG: "bold",
     Tone.QUIET: "dim",
+    Tone.AT_WORK: "$text-primary",
     Tone.GOOD: "$text-success",
     Tone.UNSURE: "$text-warning",
     Tone.BAD: "bold $text-error",
@@ -76,7 +77,9 @@ class PaneView(Static):
 class TopApp(App[None]):
     """The screen."""
 
+    TITLE = "remuda top"
     ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
     CSS = """
     Screen { layout: vertical; overflow: hidden; }
     #head { dock: top; height: auto; text-wrap: nowrap; text-overflow: clip; }
@@ -85,7 +88,7 @@ class TopApp(App[None]):
     #filter { dock: bottom; height: 1; border: none; padding: 0 1; display: none; }
     #filter.open { display: block; }
     Panel, Question { align: center middle; }
-    #panel { width: 90%; max-width: 100; height: auto; max-height: 90%; border: round; padding: 0 1; }
+    #panel { width: 90%; max-width: 100; height: auto; max-height: 90%; border: round $primary; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "pane(1)", "Next pane", priority=True),

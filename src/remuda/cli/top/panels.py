@@ -52,8 +52,14 @@ class Panel(ModalScreen[None]):
     def say(self, text: str) -> None:
         """Show another text."""
         self._text = text
-        if self.is_mounted:
-            self.query_one("#text", Static).update(Content(text))
+        self._show()
+
+    def on_mount(self) -> None:
+        self._show()  # an answer may come before there is a place for it
+
+    def _show(self) -> None:
+        for place in self.query("#text").results(Static):
+            place.update(Content(self._text))
 
     def action_scroll(self, step: int) -> None:
         self.query_one("#panel", VerticalScroll).scroll_relative(y=step, animate=False)

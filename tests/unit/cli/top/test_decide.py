@@ -105,7 +105,7 @@ def test_a_bar_is_never_longer_than_its_room_and_loses_no_part(
 
 def test_a_bar_is_painted_by_its_marks() -> None:
     assert painted("██▓·") == (
-        Span("██", Tone.STRONG),
+        Span("██", Tone.AT_WORK),
         Span("▓", Tone.GOOD),
         Span("·", Tone.QUIET),
     )
@@ -249,26 +249,26 @@ def test_the_chosen_row_is_in_sight(index: int, room: int, count: int, first: in
 @pytest.mark.parametrize(
     ("sight", "words"),
     [
-        pytest.param(SIGHT, ["http://here", "✓ healthy", "1s old"], id="all is well"),
+        pytest.param(SIGHT, ["http://here", "● healthy", "1s old"], id="all is well"),
         pytest.param(SIGHT, ["queued 2 (since 50s)", "running 1", "warm 1"], id="the numbers"),
         pytest.param(SIGHT, ["hosts 1/2", "slots 3/4"], id="hosts that take runners, and slots"),
         pytest.param(
-            replace(SIGHT, fleet=None), ["… asking", "no data yet"], id="before the first"
+            replace(SIGHT, fleet=None), ["○ asking", "no data yet"], id="before the first"
         ),
         pytest.param(
             replace(SIGHT, fleet=None, trouble="nobody is there"),
-            ["✗ away", "! nobody is there; it is asked again"],
+            ["○ away", "! nobody is there; it is asked again"],
             id="a server that never answered",
         ),
         pytest.param(
             replace(SIGHT, trouble="nobody is there"),
-            ["✗ lost", "STALE, 1s old", "! nobody is there"],
+            ["○ lost", "STALE, 1s old", "! nobody is there"],
             id="a server that is lost",
         ),
         pytest.param(replace(SIGHT, seen_at=990.0), ["STALE, 10s old"], id="a look that hangs"),
         pytest.param(
             replace(SIGHT, fleet=replace(FLEET, not_ready="no database")),
-            ["✗ not ready", "! no database"],
+            ["○ not ready", "! no database"],
             id="a server that is not ready",
         ),
         pytest.param(

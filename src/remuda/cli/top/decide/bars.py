@@ -15,7 +15,7 @@ STARTING: Final = "▒"
 LEAVING: Final = "░"
 MISSING: Final = "·"
 _TONES: Final = {
-    BUSY: Tone.STRONG,
+    BUSY: Tone.AT_WORK,
     WARM: Tone.GOOD,
     STARTING: Tone.UNSURE,
     LEAVING: Tone.QUIET,

@@ -18,6 +18,7 @@ class Tone(StrEnum):
     PLAIN = "plain"
     STRONG = "strong"
     QUIET = "quiet"
+    AT_WORK = "at work"
     GOOD = "good"
     UNSURE = "unsure"
     BAD = "bad"

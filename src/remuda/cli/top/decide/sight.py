@@ -70,7 +70,7 @@ def slots_of(host: HostRow) -> int:
 
 def head(sight: Sight, *, now: datetime, now_s: float, width: int) -> tuple[Line, ...]:
     """Return the lines above the panes: where and how the fleet is, in numbers, and what is wrong."""
-    lines = [_first(sight, now_s, width), filled(_counts(sight.fleet, now), width)]
+    lines = [_first(sight, now_s, width), filled((Span(" "), *_counts(sight.fleet, now)), width)]
     if wrong := _wrong(sight):
         lines.append(filled((Span(wrong, Tone.BAD),), width))
     return tuple(lines)
@@ -78,19 +78,19 @@ def head(sight: Sight, *, now: datetime, now_s: float, width: int) -> tuple[Line
 
 def _first(sight: Sight, now_s: float, width: int) -> Line:
     name: Line = (
-        Span("remuda top", Tone.STRONG),
+        Span(" remuda top", Tone.STRONG),
         Span(f"  {plain(sight.address)}  "),
         _health(sight),
     )
-    return apart(name, (_age(sight, now_s),), width)
+    return apart(name, (_age(sight, now_s), Span(" ")), width)
 
 
 def _health(sight: Sight) -> Span:
     if sight.fleet is None:
-        return Span("… asking", Tone.UNSURE) if not sight.trouble else Span("✗ away", Tone.BAD)
+        return Span("○ asking", Tone.UNSURE) if not sight.trouble else Span("○ away", Tone.BAD)
     if sight.trouble:
-        return Span("✗ lost", Tone.BAD)
-    return Span("✗ not ready", Tone.BAD) if sight.fleet.not_ready else Span("✓ healthy", Tone.GOOD)
+        return Span("○ lost", Tone.BAD)
+    return Span("○ not ready", Tone.BAD) if sight.fleet.not_ready else Span("● healthy", Tone.GOOD)
 
 
 def _age(sight: Sight, now_s: float) -> Span:
@@ -104,9 +104,9 @@ def _age(sight: Sight, now_s: float) -> Span:
 
 def _wrong(sight: Sight) -> str:
     if sight.trouble:
-        return f"! {plain(sight.trouble)}; it is asked again until it answers"
+        return f" ! {plain(sight.trouble)}; it is asked again until it answers"
     if sight.fleet is not None and sight.fleet.not_ready:
-        return f"! {plain(sight.fleet.not_ready)}"
+        return f" ! {plain(sight.fleet.not_ready)}"
     return ""
 
 
