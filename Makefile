@@ -16,8 +16,8 @@ N ?= 500
 
 ##@ The two commands
 
-demo: .venv/ready ## Run the main job on the embedded default and say what happened
-	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED)
+demo: .venv/ready ## A fleet on this machine: jobs, a roll and three kills in the middle of them; says what became of each job
+	@$(RUN) remuda demo
 
 test: .venv/ready ## Run every test (what CI runs)
 	@$(ASSETS) # before two of them ask for it at once
@@ -62,11 +62,17 @@ others: # all but e2e, one after the other: what fails soonest comes first
 	@$(MAKE) contract
 	@$(MAKE) sim
 
+sim-demo: .venv/ready ## Run SCENARIO of the simulator with SEED and say what happened
+	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED)
+
 sweep: .venv/ready ## Run N seeds of SCENARIO and print the first bad one
 	$(RUN) remuda sim --scenario $(SCENARIO) --seed $(SEED) --seeds $(N)
 
 mutations: .venv/ready ## Take each of the operator's guards out and see its test fail (MUTANTS="roll_cap …" for some)
 	@$(ASSETS); $(RUN) python tools/mutations.py $(MUTANTS)
+
+kills: .venv/ready ## Kill a whole fleet at twenty moments and run a hundred jobs on one: ten minutes (SEED=n for other moments)
+	REMUDA_KILLS=20 REMUDA_KILLS_SEED=$(SEED) REMUDA_RUNS=100 $(PYTEST) -s tests/e2e/test_up_kills.py tests/e2e/test_up_runs.py
 
 bench: .venv/ready ## Measure, as ratios against a floor or a peer in the same run
 	@$(ASSETS); $(RUN) python -m tests.bench
@@ -93,4 +99,4 @@ help: ## Print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 
-.PHONY: demo test check fmt lint types unit contract sim e2e others sweep mutations bench generate control-plane help
+.PHONY: demo sim-demo test check fmt lint types unit contract sim e2e others sweep mutations kills bench generate control-plane help
