@@ -33,6 +33,7 @@ from remuda.sim.ids import SeededIds
 from remuda.sim.jobs.api_tokens import MemoryApiTokens
 from remuda.sim.jobs.deliveries import MemoryDeliveries
 from remuda.sim.jobs.local import MemoryLocalJobs
+from remuda.sim.jobs.local_files import MemoryLocalFiles
 from remuda.sim.jobs.locks import MemoryLocks
 from remuda.sim.jobs.registrations import MemoryRegistrations
 from remuda.sim.jobs.store import MemoryJobs
@@ -230,13 +231,15 @@ async def an_office(
 
 def _ports(kube: KubeClient, tables: Tables, clock: Clock) -> Ports:
     github = FakeGithub(clock, SeededIds(1, "forge"))
+    local_jobs = MemoryLocalJobs(tables)
     return Ports(
         kube=kube,
         store=MemoryJobs(tables),
         views=MemoryJobViews(tables),
         deliveries=MemoryDeliveries(clock),
         registrations=MemoryRegistrations(tables),
-        local_jobs=MemoryLocalJobs(tables),
+        local_jobs=local_jobs,
+        local_files=MemoryLocalFiles(local_jobs.peek),
         tokens=MemoryApiTokens(tables),
         wakeups=MemoryWakeups(tables),
         locks=MemoryLocks(tables),

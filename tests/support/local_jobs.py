@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.adapters.postgres.job_views import PostgresJobViews
 from remuda.adapters.postgres.jobs import PostgresJobs
+from remuda.adapters.postgres.local_files import PostgresLocalFiles
 from remuda.adapters.postgres.local_jobs import PostgresLocalJobs
 from remuda.model.job import Kind, Os, Size
 from remuda.ports.jobs import JobEnd, NothingToDo, Running, WarmRunner
 from remuda.ports.local_jobs import LocalEnd, LocalJob
 from remuda.sim.jobs.local import MemoryLocalJobs
+from remuda.sim.jobs.local_files import MemoryLocalFiles
 from remuda.sim.jobs.store import MemoryJobs
 from remuda.sim.jobs.tables import Tables
 from remuda.sim.jobs.views import MemoryJobViews
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
     from remuda.adapters.postgres.pool import Database
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import Claimed, JobStore
+    from remuda.ports.local_files import LocalFiles
     from remuda.ports.local_jobs import LocalJobs
 
 LOG_MAX = 100
 """A small bound, so that a test can reach it."""
+TOTAL_MAX = 1000
+"""Likewise, of all archives together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class LocalStore:
     """Local jobs, and the store of jobs that they are enqueued in."""
 
     local: LocalJobs
+    files: LocalFiles
     jobs: JobStore
     views: JobViews
     clock: StillClock
@@ -87,12 +93,17 @@ def memory_local(log_max_bytes: int = LOG_MAX, clock: StillClock | None = None) 
     clock = clock or StillClock()
     tables = Tables(clock)
     local = MemoryLocalJobs(tables, log_max_bytes=log_max_bytes)
-    return LocalStore(local, MemoryJobs(tables), MemoryJobViews(tables), clock)
+    files = MemoryLocalFiles(local.peek, total_max_bytes=TOTAL_MAX)
+    return LocalStore(local, files, MemoryJobs(tables), MemoryJobViews(tables), clock)
 
 
 def postgres_local(database: Database, log_max_bytes: int = LOG_MAX) -> LocalStore:
     clock = StillClock()
     local = PostgresLocalJobs(database, log_max_bytes=log_max_bytes)
     return LocalStore(
-        local, PostgresJobs(database, clock), PostgresJobViews(database, clock), clock
+        local,
+        PostgresLocalFiles(database, total_max_bytes=TOTAL_MAX),
+        PostgresJobs(database, clock),
+        PostgresJobViews(database, clock),
+        clock,
     )

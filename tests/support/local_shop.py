@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from remuda.dispatch.job_files import JobFiles
 from remuda.dispatch.local import LocalForge
 from remuda.dispatch.local_tidying import LocalTidying
 from remuda.dispatch.metrics import DispatchMetrics
-from remuda.dispatch.settings import RecoverySettings
+from remuda.dispatch.settings import FileSettings, RecoverySettings
 from remuda.dispatch.submissions import Submission, Submissions, Submitted
 from remuda.dispatch.telemetry import Exit, LogPiece, Report, Telemetry
 from remuda.dispatch.who import RunnerIdentity
@@ -58,13 +59,14 @@ class LocalShop:
     def __init__(self, both: LocalStore | None = None) -> None:
         self.both = both or memory_local(log_max_bytes=1000)
         self.clock, self.local, self.views = self.both.clock, self.both.local, self.both.views
-        self.store = self.both.jobs
+        self.store, self.files = self.both.jobs, self.both.files
         self.shelf = Shelf()
-        self.forge = LocalForge(self.local, self.store, self.views, self.clock)
+        self.forge = LocalForge(self.local, self.store, self.views, self.clock, files=self.files)
         ids = SeededIds(1, "shop")
         self.submissions = Submissions(
             forge=self.forge,
             local=self.local,
+            files=self.files,
             store=self.store,
             views=self.views,
             pools=self.shelf,
@@ -75,16 +77,26 @@ class LocalShop:
         self.telemetry = Telemetry(
             forge=self.forge,
             local=self.local,
+            files=self.files,
             store=self.store,
             views=self.views,
+            clock=self.clock,
+        )
+        self.job_files = JobFiles(
+            files=self.files,
+            local=self.local,
+            telemetry=self.telemetry,
+            settings=FileSettings(bytes_max=500),
             clock=self.clock,
         )
         self.metrics = DispatchMetrics(CollectorRegistry())
         self.tidying = LocalTidying(
             forge=self.forge,
             local=self.local,
+            files=self.files,
             views=self.views,
             settings=RecoverySettings(),
+            file_settings=FileSettings(),
             metrics=self.metrics,
             clock=self.clock,
             ids=ids,

@@ -17,6 +17,7 @@ from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.deliveries import PostgresDeliveries
 from remuda.adapters.postgres.job_views import PostgresJobViews
 from remuda.adapters.postgres.jobs import PostgresJobs
+from remuda.adapters.postgres.local_files import PostgresLocalFiles
 from remuda.adapters.postgres.local_jobs import PostgresLocalJobs
 from remuda.adapters.postgres.locks import PostgresLocks
 from remuda.adapters.postgres.migrate import migrate, pending
@@ -84,7 +85,7 @@ async def serve(settings: ServerSettings, stop: asyncio.Event) -> None:
         forge: GithubForge | None = None
         if settings.github is not None:
             forge = await stack.enter_async_context(github_forge(settings.github, clock, metrics))
-        ports = _ports(KubeClient(wire), database, forge, clock, ids)
+        ports = _ports(settings, KubeClient(wire), database, forge, clock, ids)
         told = replace(settings.dispatch, intake=intake_of(settings))
         dispatch = Dispatch(ports, told, metrics, reached=settings.reached)
         preflight = Preflight(
@@ -170,12 +171,14 @@ async def _schema(source: Source, *, wanted: bool) -> None:
 
 
 def _ports(
+    settings: ServerSettings,
     kube: KubeClient,
     database: Database,
     forge: GithubForge | None,
     clock: SystemClock,
     ids: SystemIds,
 ) -> Ports:
+    total_max = settings.dispatch.files.total_max_bytes
     return Ports(
         kube=kube,
         store=PostgresJobs(database, clock),
@@ -183,6 +186,7 @@ def _ports(
         deliveries=PostgresDeliveries(database, clock),
         registrations=PostgresRegistrations(database, clock),
         local_jobs=PostgresLocalJobs(database),
+        local_files=PostgresLocalFiles(database, total_max_bytes=total_max),
         tokens=PostgresApiTokens(database, clock),
         wakeups=PostgresWakeups(database, clock, ids),
         locks=PostgresLocks(database, clock, ids),

@@ -24,10 +24,12 @@ from remuda.ports.forge import (
     Removal,
 )
 from remuda.ports.jobs import JobEnd
+from remuda.ports.local_files import Way
 from remuda.ports.local_jobs import LocalEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from remuda.dispatch.decide.local_jobs import Far
     from remuda.model.job import JobSpec
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from remuda.ports.forge import NewRunner
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore
+    from remuda.ports.local_files import LocalFiles
     from remuda.ports.local_jobs import LocalJob, LocalJobs
     from remuda.ports.registrations import Registration
 
@@ -52,8 +55,17 @@ def is_local(job_id: str) -> bool:
 class LocalForge:
     """Implements ``remuda.ports.forge.Forge``."""
 
-    def __init__(self, local: LocalJobs, store: JobStore, views: JobViews, clock: Clock) -> None:
+    def __init__(
+        self,
+        local: LocalJobs,
+        store: JobStore,
+        views: JobViews,
+        clock: Clock,
+        *,
+        files: LocalFiles,
+    ) -> None:
         self._local = local
+        self._files = files
         self._store = store
         self._views = views
         self._clock = clock
@@ -73,9 +85,17 @@ class LocalForge:
                 why = "it is not known" if kept is None else "nobody holds a claim on it"
                 raise ForgeRefused(what, why=why, fix="Submit it again if it is still wanted")
             far = await self.settle(kept)
+            if isinstance(far, Waits) and not await self._has_files(kept):
+                far = await self.conclude(kept, _without_files(self._clock.now()))
         if isinstance(far, Waits):
             deadline = deadline_of(kept, known.claim.claimed_at)
-            return Minted(script=kept.script, env=kept.env, deadline=deadline)
+            return Minted(
+                script=kept.script,
+                env=kept.env,
+                upload=kept.upload,
+                download=kept.download,
+                deadline=deadline,
+            )
         why = "a runner began it" if isinstance(far, Runs) else f"it is over: {far.conclusion}"
         raise ForgeRefused(what, why=why, fix="A script runs at most once: submit it again")
 
@@ -136,12 +156,23 @@ class LocalForge:
         )
         return said
 
+    async def _has_files(self, job: LocalJob) -> bool:
+        """Say whether all is there that the job needs: it never runs without its files."""
+        if job.upload is None:
+            return True
+        file = await self._files.of_job(job.job_id, Way.IN)
+        return file is not None and file.is_whole
+
     async def _runner_name(self, job: LocalJob) -> str:
         """Return the name of the runner that began a job; empty if none did, or nothing is known of it any more."""
         if not job.begun_by:
             return ""
         session = await self._views.session_of(job.pod)
         return session.runner_name if session and session.pod_uid == job.begun_by else ""
+
+
+def _without_files(now: datetime) -> LocalEnd:
+    return LocalEnd(conclusion="failure", at=now, reason="its files are not in the database")
 
 
 def _why(end: LocalEnd) -> str:

@@ -20,10 +20,11 @@ from remuda.ports.local_jobs import LocalEnd
 if TYPE_CHECKING:
     from remuda.dispatch.local import LocalForge
     from remuda.dispatch.metrics import DispatchMetrics
-    from remuda.dispatch.settings import RecoverySettings
+    from remuda.dispatch.settings import FileSettings, RecoverySettings
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
     from remuda.ports.job_views import JobViews
+    from remuda.ports.local_files import LocalFiles
     from remuda.ports.local_jobs import LocalJob, LocalJobs
 
 WORKER: Final = "local_jobs"
@@ -40,8 +41,10 @@ class LocalTidying:
 
     forge: LocalForge
     local: LocalJobs
+    files: LocalFiles
     views: JobViews
     settings: RecoverySettings
+    file_settings: FileSettings
     metrics: DispatchMetrics
     clock: Clock
     ids: Ids
@@ -65,6 +68,12 @@ class LocalTidying:
             await self._settle_alone(job_id)
         old = self.clock.now() - self.settings.keep_over
         await self.local.forget(ended_before=old, limit=_FORGOTTEN_AT_ONCE)
+        now, kept = self.clock.now(), self.file_settings
+        await self.files.forget(
+            untaken_before=now - kept.untaken,
+            ended_before=now - kept.kept,
+            limit=_FORGOTTEN_AT_ONCE,
+        )
 
     async def _settle(self, job_id: str) -> None:
         job = await self.local.get(job_id)

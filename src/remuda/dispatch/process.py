@@ -15,6 +15,7 @@ from remuda.dispatch.attempt import nothing
 from remuda.dispatch.desk import Desk
 from remuda.dispatch.identity import Identities
 from remuda.dispatch.intake import IntakeWorkers
+from remuda.dispatch.job_files import JobFiles
 from remuda.dispatch.local import LocalForge
 from remuda.dispatch.local_tidying import LocalTidying
 from remuda.dispatch.stamps import Stamps
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore
     from remuda.ports.kube import Kube
+    from remuda.ports.local_files import LocalFiles
     from remuda.ports.local_jobs import LocalJobs
     from remuda.ports.locks import Locks
     from remuda.ports.registrations import Registrations
@@ -59,6 +61,7 @@ class Ports:
     deliveries: Deliveries
     registrations: Registrations
     local_jobs: LocalJobs
+    local_files: LocalFiles
     tokens: ApiTokens
     wakeups: Wakeups
     locks: Locks
@@ -96,7 +99,7 @@ class Dispatch:
         self.view = DispatchView(p.kube, settings, clock=clock, ids=ids)
         self.stamps = Stamps(p.kube, settings)
         self.identities = Identities(p.kube, p.tokens, settings, clock, view=self.view)
-        self.local_forge = LocalForge(p.local_jobs, p.store, p.views, clock)
+        self.local_forge = LocalForge(p.local_jobs, p.store, p.views, clock, files=p.local_files)
         self.forges: Mapping[Kind, Forge] = {**p.forges, Kind.LOCAL: self.local_forge}
         self.desk = Desk(
             kube=p.kube,
@@ -118,6 +121,7 @@ class Dispatch:
         self.submissions = Submissions(
             forge=self.local_forge,
             local=p.local_jobs,
+            files=p.local_files,
             store=p.store,
             views=p.views,
             pools=self.view,
@@ -126,7 +130,19 @@ class Dispatch:
             ids=ids,
         )
         self.telemetry = Telemetry(
-            forge=self.local_forge, local=p.local_jobs, store=p.store, views=p.views, clock=clock
+            forge=self.local_forge,
+            local=p.local_jobs,
+            files=p.local_files,
+            store=p.store,
+            views=p.views,
+            clock=clock,
+        )
+        self.files = JobFiles(
+            files=p.local_files,
+            local=p.local_jobs,
+            telemetry=self.telemetry,
+            settings=settings.files,
+            clock=clock,
         )
         self.inbox = None if p.announcer is None else self._inbox(p.announcer)
         self.closing = False
@@ -154,8 +170,10 @@ class Dispatch:
         tidying = LocalTidying(
             forge=self.local_forge,
             local=self.ports.local_jobs,
+            files=self.ports.local_files,
             views=self.ports.views,
             settings=self.settings.recovery,
+            file_settings=self.settings.files,
             metrics=self.metrics,
             clock=self.ports.clock,
             ids=self.ports.ids,

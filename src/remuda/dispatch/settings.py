@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from remuda.control.reflector import ReflectorSettings
 from remuda.model.job import Os, Size
+from remuda.model.job_files import FILES_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,23 @@ class RecoverySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """How files go with local jobs and come back."""
+
+    bytes_max: int = FILES_MAX_BYTES
+    """The largest upload, packed. No more than agents and guests take."""
+
+    total_max_bytes: int = 4 * 1024**3
+    """What all archives together may have in the database."""
+
+    kept: timedelta = timedelta(days=1)
+    """How long what came back is kept after its job ended. An upload goes with the end."""
+
+    untaken: timedelta = timedelta(hours=1)
+    """How long an upload may wait for its job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchSettings:
     """All of it."""
 
@@ -223,6 +241,7 @@ class DispatchSettings:
     polls: PollSettings = field(default_factory=PollSettings)
     intake: IntakeSettings = field(default_factory=IntakeSettings)
     recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    files: FileSettings = field(default_factory=FileSettings)
     reflector: ReflectorSettings = field(default_factory=ReflectorSettings)
     shutdown_s: float = 25.0
     """How long a replica that is told to stop finishes what is past the stamp."""

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from remuda.dispatch.decide.labels import Chosen, NoPool, choose
 from remuda.dispatch.decide.local_jobs import CANCELLED, Runs, Waits
@@ -24,7 +25,8 @@ from remuda.dispatch.who import in_audit
 from remuda.model.errors import BadInput, RemudaError
 from remuda.model.job import JobSpec, JobState, Kind, state_after
 from remuda.ports.jobs import Enqueued, Over
-from remuda.ports.local_jobs import LocalJob
+from remuda.ports.local_files import Way
+from remuda.ports.local_jobs import LocalJob, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from remuda.ports.ids import Ids
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore
+    from remuda.ports.local_files import LocalFiles
     from remuda.ports.local_jobs import LocalJobs
 
 _ID_CHARS = 20
@@ -45,6 +48,10 @@ _NAMES_MAX = 50
 
 class NoSuchPool(BadInput):
     """No pool takes such a job."""
+
+
+class FilesMissing(BadInput):
+    """The upload that a job needs is not there, or not whole."""
 
 
 class KeyTaken(BadInput):
@@ -66,12 +73,22 @@ class Submission:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: int = 3600
     name: str = ""
+    upload_id: str = ""
+    """The archive that goes along; empty: none."""
+    upload_sha256: str = ""
+    download: tuple[str, ...] = ()
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self.upload_id or self.download)
 
     @property
     def digest(self) -> str:
         """What tells this request from another one."""
         asked = (self.pool, self.labels, self.script, sorted(self.env.items()), self.timeout_s)
-        return hashlib.sha256(msgspec.json.encode((*asked, self.name))).hexdigest()
+        # Only where there are any: what came before a server knew of files is still the same request.
+        files = (self.upload_id, self.upload_sha256, self.download) if self.has_files else ()
+        return hashlib.sha256(msgspec.json.encode((*asked, self.name, *files))).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +131,7 @@ class Submissions:
 
     forge: LocalForge
     local: LocalJobs
+    files: LocalFiles
     store: JobStore
     views: JobViews
     pools: Pools
@@ -130,6 +148,7 @@ class Submissions:
         if kept is not None and (known := await self._known(kept, wanted)) is not None:
             return known
         chosen = self._choose(wanted)
+        upload = await self._upload(wanted, by=by, job_id=job_id)
         kept = await self.local.add(
             LocalJob(
                 job_id=job_id,
@@ -137,13 +156,32 @@ class Submissions:
                 script=wanted.script,
                 env=wanted.env,
                 timeout_s=wanted.timeout_s,
+                upload=upload,
+                download=wanted.download,
                 submitted_by=by,
                 submitted_at=self.clock.now(),
             )
         )
         if (known := await self._known(kept, wanted)) is not None:
             return known  # another replica was given the same request at the same moment
+        if upload is not None and not await self.files.take(
+            upload.file_id, owner=by, job_id=job_id
+        ):
+            raise _no_upload("another job took it at this moment")
         return await self._enqueue(wanted, kept, chosen)
+
+    async def _upload(self, wanted: Submission, *, by: str, job_id: str) -> Upload | None:
+        """Return the archive that goes along. It must be there whole before the job is."""
+        if not wanted.upload_id:
+            return None
+        file = await self.files.get(wanted.upload_id)
+        if file is None or file.owner != by or file.way is not Way.IN:
+            raise _no_upload("there is none of this name")
+        if not file.is_whole:
+            raise _no_upload(f"{file.kept_bytes} of its {file.size_bytes} bytes have come")
+        if file.job_id not in {"", job_id}:
+            raise _no_upload("another job has taken it")
+        return Upload(file_id=file.file_id, size_bytes=file.size_bytes, sha256=wanted.upload_sha256)
 
     async def cancel(self, job_id: str, *, by: str) -> Cancellation:
         """Ask for the end of a job, however often."""
@@ -196,13 +234,13 @@ class Submissions:
             raise NotReady(what, why=why, fix="Try again in a moment")
         pools = self.pools.pools()
         if not wanted.pool:
-            return _chosen(what, choose(wanted.labels, pools))
+            return _carrying(wanted, _chosen(what, choose(wanted.labels, pools)))
         named = [pool for pool in pools if pool.name == wanted.pool]
         if not named:
             names = ", ".join(pool.name for pool in pools[:_NAMES_MAX]) or "none"
             why = f"there is no pool {wanted.pool}; there is {names}"
             raise NoSuchPool(what, why=why, fix="Name one of these pools, or create it")
-        return _chosen(what, choose(tuple(named[0].spec.labels), named))
+        return _carrying(wanted, _chosen(what, choose(tuple(named[0].spec.labels), named)))
 
     def _id(self, by: str, key: str) -> str:
         if not key:
@@ -216,6 +254,20 @@ def _chosen(what: str, answer: Chosen | NoPool) -> Chosen:
         why, fix = answer.sentence.rstrip("."), answer.fix.rstrip(".")
         raise NoSuchPool(what, why=why, fix=fix)
     return answer
+
+
+def _carrying(wanted: Submission, chosen: Chosen) -> Chosen:
+    """Refuse files for a pool where nothing beside the job could carry them."""
+    if wanted.has_files and chosen.pool.spec.runtime_class_name is not UNSET:
+        why = f"runners of the pool {chosen.pool.name} are Pods without an agent, which would carry its files"
+        fix = "Name a pool whose runners are VMs, or fetch and push the files from the script"
+        raise NoSuchPool("The job was not taken", why=why, fix=fix)
+    return chosen
+
+
+def _no_upload(why: str) -> FilesMissing:
+    fix = "Send all of it to PUT /api/v1/files/{file_id} first, and name it in one job"
+    return FilesMissing("The job was not taken", why=f"its upload: {why}", fix=fix)
 
 
 def _spec(wanted: Submission, kept: LocalJob, chosen: Chosen) -> JobSpec:

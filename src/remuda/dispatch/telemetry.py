@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from remuda.dispatch.decide.local_jobs import deadline_of, exit_of, stop_reason, within
 from remuda.dispatch.local import TENANT, is_local
 from remuda.ports.jobs import Attribution, Execution
+from remuda.ports.local_files import Way
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from remuda.ports.clock import Clock
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore
+    from remuda.ports.local_files import LocalFiles
     from remuda.ports.local_jobs import LocalJob, LocalJobs
 
 _NO_JOB = "this Pod holds no job"
 _NOT_YOURS = "another Pod began the job"
+_NO_FILES = "its files were not fetched: the agent must be of this version or newer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Exit:
     reason: str = ""
     reported: bool = True
     """Whether the code is the script's own. Else it is its runner's, which ended with the script or without."""
+    files_note: str = ""
+    """Why files that were to come back did not."""
     finished_at: datetime | None = None
 
 
@@ -87,6 +92,7 @@ class Telemetry:
 
     forge: LocalForge
     local: LocalJobs
+    files: LocalFiles
     store: JobStore
     views: JobViews
     clock: Clock
@@ -106,6 +112,14 @@ class Telemetry:
         if job.begun_by not in {"", who.pod_uid}:
             return Reply(stop=_NOT_YOURS)
         return await self._apply(who, held, job, report)
+
+    async def job_of(self, who: RunnerIdentity) -> LocalJob | None:
+        """Return the local job that was handed to a Pod, and to no other since."""
+        held = await self._held(who)
+        if held is None or not is_local(held.job_id):
+            return None
+        job = await self.local.get(held.job_id)
+        return job if job is not None and job.begun_by in {"", who.pod_uid} else None
 
     async def _apply(
         self, who: RunnerIdentity, held: _Held, job: LocalJob, report: Report
@@ -138,6 +152,10 @@ class Telemetry:
         """
         now = self.clock.now()
         at = within(started_at, held.claimed_at, now)
+        if job.upload is not None:
+            file = await self.files.of_job(job.job_id, Way.IN)
+            if file is None or file.fetched_by != who.pod_uid:
+                return _NO_FILES
         execution = Execution(
             tenant=TENANT,
             job_id=job.job_id,
@@ -159,6 +177,7 @@ class Telemetry:
         end = exit_of(fresh, said.code, said.reason, at=at, deadline=deadline)
         if not said.reported:
             end = replace(end, exit_code=None)
+        end = replace(end, files_note=said.files_note)
         await self.forge.conclude(fresh, end)
 
     async def _held(self, who: RunnerIdentity) -> _Held | None:

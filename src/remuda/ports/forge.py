@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from remuda.model.job import JobSpec, Kind, Os
     from remuda.ports.deliveries import Delivery
+    from remuda.ports.local_jobs import Upload
     from remuda.ports.registrations import Registration
 
 
@@ -169,6 +170,10 @@ class Minted:
     encoded_jit_config: str = field(default="", repr=False)
     script: str = field(default="", repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    upload: Upload | None = None
+    """What a script must find in the folder that it begins in."""
+    download: tuple[str, ...] = ()
+    """What is to come back of that folder."""
     deadline: datetime | None = None
     """When the job must be over; None: the forge sees to that."""
     registration: Registration | None = None

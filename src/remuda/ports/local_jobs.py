@@ -23,6 +23,16 @@ def cut_notice(log_max_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """The archive that is unpacked on the runner before the script begins. A job never runs without it."""
+
+    file_id: str
+    size_bytes: int
+    sha256: str
+    """As whoever packed it says, in hex: compared where it arrives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalJob:
     """What to run and what became of it."""
 
@@ -33,6 +43,9 @@ class LocalJob:
     """Empty once it is over."""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: int = 3600
+    upload: Upload | None = None
+    download: tuple[str, ...] = ()
+    """The paths that are to come back, from the folder that the script begins in."""
     submitted_by: str = ""
     submitted_at: datetime
     started_at: datetime | None = None
@@ -55,6 +68,8 @@ class LocalEnd:
     exit_code: int | None = None
     """None: it never ran, or nobody can say."""
     reason: str = ""
+    files_note: str = ""
+    """Why files that were to come back did not."""
 
 
 @dataclass(frozen=True, slots=True)

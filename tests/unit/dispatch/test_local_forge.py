@@ -156,7 +156,13 @@ async def test_a_fault_of_the_database_is_one_of_the_forge() -> None:
         async def get(self, job_id: str) -> LocalJob | None:
             raise DatabaseUnavailable(f"no {job_id}", why="it is down", fix="wait")
 
-    broken = LocalForge(Broken(), shop.store, shop.views, shop.clock)  # type: ignore[arg-type]
+    broken = LocalForge(
+        Broken(),  # type: ignore[arg-type]
+        shop.store,
+        shop.views,
+        shop.clock,
+        files=shop.files,
+    )
     with pytest.raises(ForgeUnavailable, match="it is down"):
         await broken.look_up(a_job(1, id="local-1"))
 

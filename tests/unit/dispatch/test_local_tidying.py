@@ -13,6 +13,7 @@ from remuda.model.job import JobState
 from remuda.ports.database import DatabaseUnavailable
 from remuda.ports.jobs import Release
 from remuda.sim.jobs.local import MemoryLocalJobs
+from remuda.sim.jobs.local_files import MemoryLocalFiles
 from remuda.sim.jobs.store import MemoryJobs
 from remuda.sim.jobs.tables import Tables
 from remuda.sim.jobs.views import MemoryJobViews
@@ -138,7 +139,8 @@ class OnePoisoned(MemoryLocalJobs):
 async def test_one_job_that_breaks_the_worker_keeps_no_other_from_its_end(fault: Exception) -> None:
     tables = Tables(clock := StillClock())
     local = OnePoisoned(tables)
-    shop = LocalShop(LocalStore(local, MemoryJobs(tables), MemoryJobViews(tables), clock))
+    files = MemoryLocalFiles(local.peek)
+    shop = LocalShop(LocalStore(local, files, MemoryJobs(tables), MemoryJobViews(tables), clock))
     first, second = sorted([(await shop.post()).job_id, (await shop.post()).job_id])
     for job_id in (first, second):
         await shop.both.complete(job_id)

@@ -12,7 +12,14 @@ import asyncpg
 import msgspec
 
 from remuda.adapters.postgres.queries import query
-from remuda.ports.local_jobs import LOG_MAX_BYTES, LocalEnd, LocalJob, LogPart, cut_notice
+from remuda.ports.local_jobs import (
+    LOG_MAX_BYTES,
+    LocalEnd,
+    LocalJob,
+    LogPart,
+    Upload,
+    cut_notice,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,7 +44,7 @@ class PostgresLocalJobs:
             await c.execute(
                 query("add_local_job"),
                 *(job.job_id, job.request, job.script, env, job.timeout_s),
-                *(job.submitted_by, job.submitted_at),
+                *(job.submitted_by, job.submitted_at, _files(job)),
             )
             row = await c.fetchrow(query("local_job"), job.job_id)
         assert row is not None, "it was added or was there; nothing young is forgotten"
@@ -63,7 +70,7 @@ class PostgresLocalJobs:
         return done is not None
 
     async def end(self, job_id: str, end: LocalEnd) -> LocalEnd | None:
-        values = (end.at, end.conclusion, end.exit_code, end.reason)
+        values = (end.at, end.conclusion, end.exit_code, end.reason, end.files_note or None)
         async with self._database.transaction() as c:
             await c.execute(query("end_local_job"), job_id, *values)
             row = await c.fetchrow(query("local_job"), job_id)
@@ -119,7 +126,21 @@ class PostgresLocalJobs:
         return int(done.rsplit(" ", 1)[1])
 
 
+class _Files(msgspec.Struct, frozen=True):
+    """The files of a job, as the table has them."""
+
+    upload: Upload | None = None
+    download: tuple[str, ...] = ()
+
+
+def _files(job: LocalJob) -> str | None:
+    if job.upload is None and not job.download:
+        return None
+    return msgspec.json.encode(_Files(job.upload, job.download)).decode()
+
+
 def _job_of(row: Record) -> LocalJob:
+    files = msgspec.json.decode(row["files"], type=_Files) if row["files"] else _Files()
     env = msgspec.json.decode(row["env"], type=dict[str, str]) if row["env"] else {}
     end = None
     if row["ended_at"] is not None:
@@ -128,6 +149,7 @@ def _job_of(row: Record) -> LocalJob:
             at=row["ended_at"],
             exit_code=row["exit_code"],
             reason=row["reason"] or "",
+            files_note=row["files_note"] or "",
         )
     return LocalJob(
         job_id=row["job_id"],
@@ -135,6 +157,8 @@ def _job_of(row: Record) -> LocalJob:
         script=row["script"] or "",
         env=env,
         timeout_s=row["timeout_s"],
+        upload=files.upload,
+        download=files.download,
         submitted_by=row["submitted_by"],
         submitted_at=row["submitted_at"],
         started_at=row["started_at"],

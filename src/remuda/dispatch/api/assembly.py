@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 
 from remuda.dispatch.api.app import Process, build_app
 from remuda.dispatch.api.feed import AuditFeed
+from remuda.dispatch.api.files import files_router
 from remuda.dispatch.api.local import LocalParts, local_router
 from remuda.dispatch.api.polls import poll_routes
 from remuda.dispatch.api.ready import Readiness
@@ -65,6 +66,7 @@ def assemble(
     local = LocalParts(
         submissions=dispatch.submissions,
         telemetry=dispatch.telemetry,
+        files=dispatch.files,
         local=ports.local_jobs,
         runners=dispatch.identities,
         clock=ports.clock,
@@ -79,7 +81,8 @@ def assemble(
     )
     polls = poll_routes(dispatch.desk, dispatch.identities, dispatch.metrics, dispatch.settings)
     routes = [*polls, *_webhook_routes(dispatch, webhooks)]
-    app = build_app([*api_routers(parts), local_router(local)], routes, process)
+    routers = [*api_routers(parts), local_router(local), files_router(local)]
+    app = build_app(routers, routes, process)
     return Front(app, feed, closing)
 
 

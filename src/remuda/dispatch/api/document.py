@@ -14,6 +14,7 @@ from starlette.routing import Route
 from remuda.dispatch.api.app import Process, build_app
 from remuda.dispatch.api.described import PLAIN_OPERATIONS
 from remuda.dispatch.api.feed import AuditFeed
+from remuda.dispatch.api.files import files_router
 from remuda.dispatch.api.local import LocalParts, local_router
 from remuda.dispatch.api.routers import ApiParts, api_routers
 
@@ -49,7 +50,12 @@ def document() -> dict[str, Any]:
         clock=nothing,
     )
     local = LocalParts(
-        submissions=nothing, telemetry=nothing, local=nothing, runners=nothing, clock=nothing
+        submissions=nothing,
+        telemetry=nothing,
+        files=nothing,
+        local=nothing,
+        runners=nothing,
+        clock=nothing,
     )
     process = Process(
         doorman=nothing,
@@ -59,7 +65,8 @@ def document() -> dict[str, Any]:
         ready=nothing,
     )
     plain = [Route(path, nothing, methods=["POST"]) for path in PLAIN_OPERATIONS]
-    return build_app([*api_routers(parts), local_router(local)], plain, process).openapi()
+    routers = [*api_routers(parts), local_router(local), files_router(local)]
+    return build_app(routers, plain, process).openapi()
 
 
 def openapi_json() -> str:

@@ -20,8 +20,15 @@ from remuda.dispatch.api.local_bodies import (
     TelemetryBody,
 )
 from remuda.dispatch.api.problems import Problem, documented
+from remuda.dispatch.job_files import JobFiles
 from remuda.dispatch.local import is_local
-from remuda.dispatch.submissions import Cancellation, KeyTaken, NoSuchPool, Submissions
+from remuda.dispatch.submissions import (
+    Cancellation,
+    FilesMissing,
+    KeyTaken,
+    NoSuchPool,
+    Submissions,
+)
 from remuda.dispatch.telemetry import Telemetry
 from remuda.dispatch.who import RunnerIdentity, Unknown
 from remuda.ports.clock import Clock
@@ -47,6 +54,7 @@ class LocalParts:
 
     submissions: Submissions
     telemetry: Telemetry
+    files: JobFiles
     local: LocalJobs
     runners: Runners
     clock: Clock
@@ -105,7 +113,7 @@ def _add_jobs(router: APIRouter, parts: LocalParts) -> None:
             )
         except NoSuchPool as error:
             raise Problem(422, error.what, error.why, error.fix) from None
-        except KeyTaken as error:
+        except (KeyTaken, FilesMissing) as error:
             raise Problem(409, error.what, error.why, error.fix) from None
         response.headers["Location"] = f"/api/v1/jobs/{submitted.job_id}"
         if not submitted.is_new:
@@ -119,10 +127,10 @@ def _add_jobs(router: APIRouter, parts: LocalParts) -> None:
         responses=documented(401, 403, 404, 409, 422),
     )
     async def cancel_job(who: Operator, job_id: JobId) -> CancelledBody:
-        _ours(job_id)
+        ours(job_id)
         outcome = await parts.submissions.cancel(job_id, by=who.in_audit)
         if outcome is Cancellation.UNKNOWN:
-            raise _no_job(job_id)
+            raise no_job(job_id)
         return CancelledBody(id=job_id, outcome=outcome.value)
 
 
@@ -135,11 +143,12 @@ def _add_outcome(router: APIRouter, parts: LocalParts) -> None:
     )
     async def read_outcome(who: Reader, job_id: JobId) -> OutcomeBody:
         del who
-        _ours(job_id)
+        ours(job_id)
         job = await parts.local.get(job_id)
         if job is None:
-            raise _no_job(job_id)
-        return OutcomeBody.of(job)
+            raise no_job(job_id)
+        back = await parts.files.back(job) if job.download else None
+        return OutcomeBody.of(job, back)
 
 
 def _add_logs(router: APIRouter, parts: LocalParts) -> None:
@@ -165,7 +174,7 @@ def _add_logs(router: APIRouter, parts: LocalParts) -> None:
         follow: _Follow = False,  # noqa: FBT002 - a query has no position
     ) -> Response:
         del who
-        _ours(job_id)
+        ours(job_id)
         return await logs.answer(job_id, offset, follow=follow)
 
 
@@ -185,14 +194,14 @@ def _add_telemetry(router: APIRouter, parts: LocalParts) -> None:
         request: Request, pod: PodName, body: TelemetryBody, _: RunnerToken = None
     ) -> Response:
         reply = ReplyBody.of(
-            await parts.telemetry.take(await _runner(parts, request, pod), body.report())
+            await parts.telemetry.take(await the_runner(parts, request, pod), body.report())
         )
         if reply is None:
             return Response(status_code=204)
         return JSONResponse(reply.model_dump(exclude_none=True))
 
 
-async def _runner(parts: LocalParts, request: Request, pod: str) -> RunnerIdentity:
+async def the_runner(parts: LocalParts, request: Request, pod: str) -> RunnerIdentity:
     """Let in the Pod of the path and no other."""
     who = await parts.runners.runner(bearer(request))
     if isinstance(who, Unknown):
@@ -205,15 +214,15 @@ async def _runner(parts: LocalParts, request: Request, pod: str) -> RunnerIdenti
     return who
 
 
-def _ours(job_id: str) -> None:
+def ours(job_id: str) -> None:
     if not is_local(job_id):
         if "/" in job_id:
             why = "it is a job of another forge, which has its log and can cancel it"
             raise Problem(409, "This is not done here", why, "Go to the job's own page there")
-        raise _no_job(job_id)
+        raise no_job(job_id)
 
 
-def _no_job(job_id: str) -> Problem:
+def no_job(job_id: str) -> Problem:
     why = "it is not known, or was forgotten because it ended long ago"
     return Problem(404, f"There is no local job {job_id}", why, "Look at GET /api/v1/jobs")
 
@@ -228,7 +237,7 @@ class _Logs:
     async def answer(self, job_id: str, offset: int, *, follow: bool) -> Response:
         first = await self._parts.local.read_log(job_id, offset, limit=CHUNK_BYTES)
         if first is None:
-            raise _no_job(job_id)
+            raise no_job(job_id)
         if follow and not first.complete and self._followers >= self._parts.followers_max:
             why = f"{self._followers} logs are followed at this server now"
             fix = "Ask again in a moment, or read it without follow"

@@ -13,6 +13,8 @@ from remuda.dispatch.api.inputs import Moment, Text
 from remuda.dispatch.submissions import Submission, Submitted
 from remuda.dispatch.telemetry import Exit, LogPiece, Reply, Report
 from remuda.model.job import JobState
+from remuda.model.job_files import PATHS_MAX, path_fault
+from remuda.ports.local_files import StoredFile
 from remuda.ports.local_jobs import LocalJob
 
 SCRIPT_MAX_BYTES: Final = 256 * 1024
@@ -23,6 +25,7 @@ PIECE_MAX_BYTES: Final = 1024 * 1024
 """The largest piece of a log at once. In base64 it is well below what a body may have."""
 _OFFSET_MAX: Final = 2**40
 _CODE_MAX: Final = 2**31 - 1
+FILE_ID: Final = r"^[a-z0-9-]{8,64}$"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -43,6 +46,23 @@ def _shown(text: str) -> str:
 
 
 _Storable = Annotated[str, AfterValidator(_storable)]
+
+
+def _path(text: str) -> str:
+    if fault := path_fault(text):
+        raise ValueError(f"a path cannot be asked for: {fault}")
+    return text
+
+
+class UploadBody(BaseModel):
+    """An archive (tar, gzip) that was sent before, whole."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file: str = Field(pattern=FILE_ID, description="Its name in PUT /api/v1/files/{file_id}")
+    sha256: str = Field(
+        pattern=r"^[0-9a-f]{64}$", description="Of its bytes: compared where they arrive"
+    )
 
 
 class NewJob(BaseModel):
@@ -77,6 +97,14 @@ class NewJob(BaseModel):
         3600, ge=1, le=TIMEOUT_MAX_S, description="How long it may take, from its hand-over on"
     )
     name: Annotated[str, Field(max_length=100)] = Field("", description="What to call it")
+    upload: UploadBody | None = Field(
+        None, description="Files that must be in the folder that the script begins in"
+    )
+    download: list[Annotated[_Storable, AfterValidator(_path)]] = Field(
+        default_factory=list,
+        max_length=PATHS_MAX,
+        description="What is to come back of that folder, however the script ends: paths from there",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -109,6 +137,9 @@ class NewJob(BaseModel):
             env=self.env,
             timeout_s=self.timeout_s,
             name=self.name,
+            upload_id="" if self.upload is None else self.upload.file,
+            upload_sha256="" if self.upload is None else self.upload.sha256,
+            download=tuple(dict.fromkeys(self.download)),
         )
 
 
@@ -162,9 +193,13 @@ class OutcomeBody(BaseModel):
     started_at: datetime | None = Field(description="When its runner was let begin")
     cancelled_at: datetime | None = Field(description="When somebody asked for its end")
     ended_at: datetime | None
+    files_bytes: int | None = Field(
+        description="How large the archive is that came back; null: none did, or not all of it yet"
+    )
+    files_note: str = Field(description="Why files that were asked for did not come back")
 
     @classmethod
-    def of(cls, job: LocalJob) -> Self:
+    def of(cls, job: LocalJob, back: StoredFile | None = None) -> Self:
         end = job.end
         return cls(
             id=job.job_id,
@@ -177,6 +212,8 @@ class OutcomeBody(BaseModel):
             started_at=job.started_at,
             cancelled_at=job.cancelled_at,
             ended_at=None if end is None else end.at,
+            files_bytes=back.size_bytes if back is not None and back.is_whole else None,
+            files_note="" if end is None else end.files_note,
         )
 
 
@@ -207,6 +244,11 @@ class ExitBody(BaseModel):
         description="Whether the code is the script's own. Else its runner ended, and the script's own is not known",
     )
     finished_at: Moment | None = None
+    files: str = Field(
+        "",
+        max_length=2000,
+        description="Why files that were to come back did not; empty: all is well",
+    )
 
 
 class TelemetryBody(BaseModel):
@@ -232,6 +274,7 @@ class TelemetryBody(BaseModel):
                 reason=_shown(self.exit.reason),
                 reported=self.exit.reported,
                 finished_at=self.exit.finished_at,
+                files_note=_shown(self.exit.files),
             )
         return Report(started_at=self.started_at, log=log, exit=exit_)
 

@@ -193,6 +193,11 @@ def _job(handed: Handed) -> bytes:
         said["encoded_jit_config"] = minted.encoded_jit_config
     else:
         said |= {"script": minted.script, "env": dict(minted.env)}
+        if minted.upload is not None:
+            size, digest = minted.upload.size_bytes, minted.upload.sha256
+            said |= {"upload_bytes": size, "upload_sha256": digest}
+        if minted.download:
+            said["download"] = "\n".join(minted.download)
     said |= {"runner_name": handed.runner_name, "deadline": minted.deadline}
     return msgspec.json.encode(said)
 

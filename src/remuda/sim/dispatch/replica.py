@@ -35,6 +35,7 @@ from remuda.sim.dispatch.mistakes import (
 from remuda.sim.jobs.api_tokens import MemoryApiTokens
 from remuda.sim.jobs.deliveries import MemoryDeliveries
 from remuda.sim.jobs.local import MemoryLocalJobs
+from remuda.sim.jobs.local_files import MemoryLocalFiles
 from remuda.sim.jobs.locks import MemoryLocks
 from remuda.sim.jobs.registrations import MemoryRegistrations
 from remuda.sim.jobs.store import MemoryJobs
@@ -86,6 +87,7 @@ class Database:
         self.deliveries = MemoryDeliveries(clock)
         self.registrations = MemoryRegistrations(self.tables)
         self.local_jobs = MemoryLocalJobs(self.tables)
+        self.local_files = MemoryLocalFiles(self.local_jobs.peek)
         self.tokens = MemoryApiTokens(self.tables)
 
 
@@ -208,6 +210,7 @@ def _ports(maker: ReplicaMaker, process: Process) -> Ports:
         deliveries=_over(link, database.deliveries, "deliveries"),
         registrations=_over(link, database.registrations, "registrations"),
         local_jobs=_over(link, database.local_jobs, "local-jobs"),
+        local_files=_over(link, database.local_files, "local-files"),
         tokens=_over(link, database.tokens, "tokens"),
         wakeups=wakeups,
         locks=MemoryLocks(database.tables),

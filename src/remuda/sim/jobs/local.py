@@ -36,6 +36,10 @@ class MemoryLocalJobs:
     async def get(self, job_id: str) -> LocalJob | None:
         return self._jobs.get(job_id)
 
+    def peek(self, job_id: str) -> LocalJob | None:
+        """Return a job without waiting: for what is kept beside it."""
+        return self._jobs.get(job_id)
+
     async def begun_by(self, pod_uid: str) -> str:
         return self._begun_by(pod_uid)
 

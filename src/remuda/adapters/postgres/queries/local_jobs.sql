@@ -1,8 +1,8 @@
 -- Jobs without a forge, and what they printed.
 
 -- name: add_local_job
-INSERT INTO local_jobs (job_id, request, script, env, timeout_s, submitted_by, submitted_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING;
+INSERT INTO local_jobs (job_id, request, script, env, timeout_s, submitted_by, submitted_at, files)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING;
 
 -- name: local_job
 SELECT * FROM local_jobs WHERE job_id = $1;
@@ -17,7 +17,7 @@ WHERE job_id = $1 AND ended_at IS NULL AND (begun_by = $2 OR (begun_by IS NULL A
 RETURNING job_id;
 
 -- name: end_local_job
-UPDATE local_jobs SET ended_at = $2, conclusion = $3, exit_code = $4, reason = $5, script = NULL, env = NULL
+UPDATE local_jobs SET ended_at = $2, conclusion = $3, exit_code = $4, reason = $5, files_note = $6, script = NULL, env = NULL
 WHERE job_id = $1 AND ended_at IS NULL;
 
 -- name: cancel_local_job
