@@ -74,6 +74,9 @@ COMMANDS = {
     "server": _Command(
         "remuda.cli.server", "server", "Run dispatch: jobs in, job configs out.", "server"
     ),
+    "setup": _Command(
+        "remuda.cli.setup", "setup", "Connect a GitHub, by an App of your own.", "server"
+    ),
     "sim": _Command("remuda.cli.sim", "sim", "Run the real code on virtual time.", "standalone"),
     "status": _Command(
         "remuda.cli.status",
