@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
+    from remuda.cli.demo.decide.account import Outage
     from remuda.cli.demo.decide.plan import PlannedJob
     from remuda.ports.api import Api, Event, Outcome
     from remuda.ports.clock import Clock
@@ -74,10 +75,10 @@ class Burst:
 
     # --- what became of them ---
 
-    async def records(self) -> tuple[JobRecord, ...]:
-        return tuple([await self._record(*each) for each in self.posted.values()])
+    async def records(self, outage: Outage | None) -> tuple[JobRecord, ...]:
+        return tuple([await self._record(*each, outage) for each in self.posted.values()])
 
-    async def _record(self, job: PlannedJob, job_id: str) -> JobRecord:
+    async def _record(self, job: PlannedJob, job_id: str, outage: Outage | None) -> JobRecord:
         outcome = await self.answered(lambda: self.api.outcome(job_id))
         events = await self.answered(lambda: self.api.audit(job_id=job_id))
         said = await self.answered(lambda: self._said(job_id))
@@ -89,6 +90,7 @@ class Burst:
             conclusion=outcome.conclusion,
             exit_code=outcome.exit_code,
             output_ok=said == output(job, image),
+            is_excused=outage is not None and outage.excuses(outcome.ended_at),
             image=image,
             runner=outcome.pod,
             times=_timeline(outcome, events),

@@ -85,7 +85,7 @@ class _Played:
     """What there is to say at the end."""
 
     lines: list[str]
-    at_once: str
+    notes: str
     verdict: Verdict
 
 
@@ -109,7 +109,7 @@ async def _demo(told: Told) -> int:
         return stopped.code
     assert played is not None, "what was raised went on"
     screen.table(played.lines)
-    screen.plain(played.at_once)
+    screen.plain(played.notes)
     for sentence in played.verdict.troubles:
         screen.bad(sentence)
     screen.last_line(played.verdict.line, ok=played.verdict.ok)
@@ -131,14 +131,20 @@ async def _play(fleet: Fleet, told: Told, screen: Screen, clock: SystemClock) ->
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watcher.run(), name="watcher")
             await story.play(waves(told.jobs, told.runners), told.runners)
-            records, roll = await burst.records(), story.roll_record()
+            records, roll = await burst.records(story.outage), story.roll_record()
             watching.cancel()
     verdict = judge(told.jobs, records, roll, story.acts)
-    at_once = (
+    notes = (
         f"Unavailable at once for the roll: at most {roll.unavailable_max}, its cap is {roll.cap}."
         f" With runners whose jobs had ended: at most {roll.in_all} of {told.runners}."
     )
-    return _Played(table(records, zero), at_once, verdict)
+    unheard = [job.name for job in records if not job.output_ok and job.is_excused]
+    if unheard and story.outage is not None:
+        notes += (
+            f"\nThe server was away for {story.outage.lasted.total_seconds():.0f} s, longer than runners wait"
+            f" for it: what was printed at their ends is not known of {', '.join(unheard)}."
+        )
+    return _Played(table(records, zero), notes, verdict)
 
 
 async def _end(fleet: Fleet, screen: Screen, *, keep: bool) -> str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+KEPT_FOR: Final = timedelta(seconds=8)
+"""Less than the agent waits, as it tries no more often than every few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,9 @@ class JobRecord:
     """The fleet's word; empty: it is not over."""
     exit_code: int | None = None
     output_ok: bool = True
-    """It printed what it had to, and nothing else."""
+    """It printed what it had to, and nothing else, and all of that came back."""
+    is_excused: bool = False
+    """It ended while the server had been away for so long that what it printed at its end need not have been kept."""
     image: str = ""
     runner: str = ""
     times: Times = Times()
@@ -62,6 +68,27 @@ class Act:
     what: str
     trouble: str = ""
     """What did not come of it; empty if all did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """From when to when the server was away."""
+
+    begin: datetime
+    end: datetime
+
+    @property
+    def lasted(self) -> timedelta:
+        return self.end - self.begin
+
+    def excuses(self, ended: datetime | None) -> bool:
+        """
+        Tell whether a job that ended then may have lost what it printed.
+
+        A runner that is over waits for the server for a quarter of a minute; then its Pod tells how the job ended, and
+        a Pod has no room for a log. On a machine that has much else to do a server takes longer to start.
+        """
+        return self.lasted > KEPT_FOR and ended is not None and self.begin <= ended <= self.end
 
 
 class Fate(StrEnum):
@@ -103,7 +130,7 @@ def fate_of(job: JobRecord) -> tuple[Fate, str]:
         return Fate.WRONG, f"it ran {max(job.began, job.finished)} times"
     if job.conclusion != "success" or job.exit_code != 0:
         return Fate.LOST, f"it ended well, and {says}, exit code {job.exit_code}"
-    if not job.output_ok:
+    if not job.output_ok and not job.is_excused:
         return Fate.WRONG, "what it printed did not come back as it was"
     return Fate.OK, ""
 
