@@ -151,6 +151,8 @@ class GithubServer:
         self.prefix = ""
         self.url = ""
         self.moved: dict[str, str] = {}
+        self.codes: dict[str, Json] = {}
+        """Apps that were made from a manifest and are not taken over yet, by their code."""
         self._resets_at = int(self.clock.now().timestamp()) + 3000
         self._closing = asyncio.Event()
         self._numbers = iter(range(1000, 10_000_000))
@@ -246,16 +248,20 @@ class GithubServer:
         app.router.add_get("/repositories/{moved:.+}", self._job_moved)
         app.router.add_get("/installation/repositories", self._repositories)
         app.router.add_get("/app/installations", self._installations)
+        app.router.add_post("/app-manifests/{code}/conversions", self._conversion)
         app.router.add_post("/app/installations/{number}/access_tokens", self._token)
         app.router.add_get("/app/hook/deliveries", self._deliveries)
         app.router.add_post("/app/hook/deliveries/{number}/attempts", self._attempt)
         return app
 
     @asynccontextmanager
-    async def running(self, prefix: str = "") -> AsyncIterator[GithubServer]:
-        """Serve on loopback; ``prefix`` is ``/api/v3`` for an Enterprise Server."""
+    async def running(
+        self, prefix: str = "", pages: Sequence[web.AbstractRouteDef] = ()
+    ) -> AsyncIterator[GithubServer]:
+        """Serve on loopback; ``prefix`` is ``/api/v3`` for an Enterprise Server, which may have pages beside it."""
         outer = web.Application() if prefix else self.application()
         if prefix:
+            outer.add_routes(pages)
             outer.add_subapp(prefix, self.application())
         runner = web.AppRunner(outer, shutdown_timeout=0.1, access_log=None)
         await runner.setup()
@@ -351,6 +357,8 @@ class GithubServer:
         if request.headers.get("x-github-api-version") != "2022-11-28":
             raise _Refused(400, "The API version is missing")
         kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if request.path.removeprefix(self.prefix).startswith("/app-manifests/"):
+            return None  # whoever has the code
         if request.path.removeprefix(self.prefix).startswith("/app/"):
             self._check_app(kind, token)
             return None
@@ -415,6 +423,13 @@ class GithubServer:
             for a in self.accounts.values()
         ]
         return self._paged(request, spelled, lambda page: page)
+
+    async def _conversion(self, request: web.Request) -> web.Response:
+        """Give an App to whoever has its code, once."""
+        app = self.codes.pop(request.match_info["code"], None)
+        if app is None:
+            raise _Refused(404, "Not Found")
+        return _json(app, 201)
 
     async def _token(self, request: web.Request) -> web.Response:
         account = self.accounts.get(int(request.match_info["number"]))

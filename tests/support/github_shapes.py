@@ -83,6 +83,27 @@ def installation(number: int, account: Json, *, suspended: bool) -> Json:
     }
 
 
+def new_app(number: int, name: str, *, owner: Json, page: str, secrets: Json) -> Json:
+    """Return an App as GitHub gives it for a manifest's code. ``secrets`` are its key and its secrets."""
+    return {
+        "id": number,
+        "slug": name.lower().replace(" ", "-"),
+        "node_id": f"A_{number}",
+        "owner": owner,
+        "name": name,
+        "description": None,
+        "external_url": SITE,
+        "html_url": page,
+        "created_at": WHEN,
+        "updated_at": WHEN,
+        "permissions": {"actions": "read", "metadata": "read"},
+        "events": [],
+        "client_id": "Iv1.0123456789abcdef",
+        "client_secret": "client-secret-canary-7781",
+        **secrets,
+    }
+
+
 def run(number: int, repo: Json, head: Json | None, *, status: str) -> Json:
     place = f"{SITE}/{repo['full_name']}/actions/runs/{number}"
     links = ("jobs", "logs", "check_suite", "cancel", "rerun", "artifacts", "workflow", "html")

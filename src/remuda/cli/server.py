@@ -18,6 +18,7 @@ from prometheus_client import disable_created_metrics
 
 from remuda.adapters.github import GithubSettings
 from remuda.adapters.github.app_key import AppKey
+from remuda.adapters.github.settings_file import with_file
 from remuda.adapters.kube_client import kubeconfig
 from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.migrate import migrate as run_migrations
@@ -127,6 +128,14 @@ _data = click.option(
     help="Bring the database's schema up to date at the start, or refuse to start if it is behind.",
 )
 @click.option(
+    "--github",
+    "github_file",
+    type=_FILE,
+    envvar="REMUDA_GITHUB_FILE",
+    show_envvar=True,
+    help="Settings of GitHub as remuda setup github writes them. REMUDA_GITHUB_ variables go before what is in it.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     envvar="REMUDA_LOG_FORMAT",
@@ -144,18 +153,21 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
     controller: str,
     default_limits: tuple[str, ...],
     wants_migration: bool,
+    github_file: Path | None,
     log_format: LogFormat | None,
 ) -> None:
     """
     Dispatch jobs to runners: webhooks, claims, job configs, recovery, the API.
 
     It runs until SIGTERM or SIGINT. Start as many as you like on one database: they share the work and keep nothing of
-    their own. GitHub is configured by REMUDA_GITHUB_ variables; without them it serves local jobs alone.
+    their own. GitHub is configured by remuda setup github (--github) or by REMUDA_GITHUB_ variables; without either it
+    serves local jobs alone.
 
     \b
     Examples:
       remuda server --kubeconfig ./data/kubeconfig --namespace default --data ./postgres
       REMUDA_DATABASE_URL=postgresql://remuda:…@db/remuda remuda server --namespace ci --listen :8080
+      remuda server --github ./fleet/github/settings.env
       remuda server tokens create --role operate alice
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
     if ctx.invoked_subcommand is not None:
@@ -177,7 +189,7 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
             listen=Listen.parse(listen),
             data=data.absolute(),
             env=os.environ,
-            github=_github(),
+            github=_github(github_file),
             migrate=wants_migration,
         )
     except BadInput as error:
@@ -230,9 +242,10 @@ def _account(text: str) -> tuple[str, str]:
     return namespace, name
 
 
-def _github() -> GithubSettings | None:
+def _github(file: Path | None) -> GithubSettings | None:
     """Return what is set about GitHub. Its key is read here once already: a wrong one is a setting, not a failure."""
-    github = GithubSettings.from_env(os.environ)
+    env = os.environ if file is None else with_file(os.environ, file)
+    github = GithubSettings.from_env(env)
     if github is not None:
         AppKey(github.app_id, github.private_key, SystemClock())
     return github

@@ -185,7 +185,7 @@ class GithubSettings:
             api_url=(given[API_URL] or DOTCOM_API).rstrip("/"),
             intake=_intake(given[INTAKE]),
             accounts=_accounts(given[ACCOUNTS]),
-            repositories=_repositories(given[REPOSITORIES]),
+            repositories=read_repositories(given[REPOSITORIES], REPOSITORIES),
             runner_group=group,
             runner_groups=groups,
             scope=_scope(given[SCOPE]),
@@ -259,14 +259,15 @@ def _accounts(text: str) -> tuple[str, ...]:
     return names
 
 
-def _repositories(text: str) -> tuple[str, ...]:
+def read_repositories(text: str, setting: str) -> tuple[str, ...]:
+    """Read names of repositories with commas between them. ``setting`` is where they stand, for the error."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if not is_repository(name):
             raise BadInput(
-                f"{name!r} in {REPOSITORIES} is no repository",
+                f"{name!r} in {setting} is no repository",
                 why="it is not OWNER/NAME",
-                fix=f"Write {REPOSITORIES} as names with commas between them: acme/widgets,acme/gadgets",
+                fix=f"Write {setting} as names with commas between them: acme/widgets,acme/gadgets",
             )
     return names
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -23,7 +23,6 @@ from remuda.ports.forge import ForgeUnavailable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remuda.adapters.github.settings import GithubSettings
     from remuda.dispatch.metrics import DispatchMetrics
 
 API_VERSION: Final = "2022-11-28"
@@ -81,15 +80,28 @@ class Reply:
         return place.removeprefix(api_url) if place.isascii() and place.isprintable() else ""
 
 
+class Place(Protocol):
+    """Where to ask, and how much of an answer to read."""
+
+    @property
+    def api_url(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def body_max_bytes(self) -> int: ...
+
+
 class GithubWire:
     """Opens its session on first use, inside the running loop."""
 
-    def __init__(self, settings: GithubSettings, metrics: DispatchMetrics | None = None) -> None:
+    def __init__(self, settings: Place, metrics: DispatchMetrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, what: str, ask: Ask, credential: Credential) -> Reply:
+    async def send(self, what: str, ask: Ask, credential: Credential | None) -> Reply:
         """Return the answer, whatever its status; raise ForgeUnavailable if there is none."""
         try:
             reply: Reply | tuple[str, str] = await self._exchange(ask, credential)
@@ -113,7 +125,7 @@ class GithubWire:
             await self._session.close()
             self._session = None
 
-    async def _exchange(self, ask: Ask, credential: Credential) -> Reply | tuple[str, str]:
+    async def _exchange(self, ask: Ask, credential: Credential | None) -> Reply | tuple[str, str]:
         url = format_url(ask.path, dict(ask.parts), base_url=self._settings.api_url)
         body = None if ask.body is None else msgspec.json.encode(ask.body)
         async with self._open_session().request(
@@ -141,8 +153,10 @@ class GithubWire:
             self._metrics.forge_request(ask.operation, status)
 
 
-def _headers(ask: Ask, credential: Credential) -> dict[str, str]:
-    who = {"jwt": credential.token} if credential.is_app else {"oauth_token": credential.token}
+def _headers(ask: Ask, credential: Credential | None) -> dict[str, str]:
+    who: dict[str, str] = {}
+    if credential is not None:
+        who = {"jwt" if credential.is_app else "oauth_token": credential.token}
     headers = create_headers("remuda", accept=accept_format(), **who)
     headers["x-github-api-version"] = API_VERSION
     if ask.etag:
