@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.standalone import jsonpaths
@@ -44,8 +46,7 @@ class StructuralSchema:
         scale: ScalePaths | None = None,
     ) -> None:
         self._counts = () if scale is None else (scale.spec_replicas, scale.status_replicas)
-        self._root = nodes.build(schema, path)
-        _check_defaults(self._root, path)
+        self._root = _compiled(json.dumps(schema), path)
 
     def prune(self, obj: Obj) -> Obj:
         """Drop what the schema does not know."""
@@ -74,6 +75,18 @@ class StructuralSchema:
         rest = {key: value for key, value in obj.items() if key not in _OWN}
         changed = change(self._root, rest)
         return obj if changed is rest else own | changed
+
+
+@lru_cache(maxsize=32)
+def _compiled(schema: str, path: str) -> nodes.Node:
+    """
+    Compile a schema, given as JSON. Whoever asks again, as each control plane of a process does, is given the same.
+
+    Compiling the rules of a CRD takes some 50 ms; nothing changes what came of it.
+    """
+    root = nodes.build(json.loads(schema), path)
+    _check_defaults(root, path)
+    return root
 
 
 def _check_count(path: str, obj: Obj) -> Iterator[Cause]:
