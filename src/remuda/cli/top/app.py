@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.app import App
@@ -15,6 +16,7 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from remuda.cli.exits import TERMINATED
 from remuda.cli.explain import text_of
 from remuda.cli.top.decide.lines import Tone
 from remuda.cli.top.decide.panes import Pane
@@ -82,7 +84,7 @@ class TopApp(App[None]):
     AUTO_FOCUS = None
     CSS = """
     Screen { layout: vertical; overflow: hidden; }
-    #head { dock: top; height: auto; text-wrap: nowrap; text-overflow: clip; }
+    #head { dock: top; height: 2; text-wrap: nowrap; text-overflow: clip; }
     #foot { dock: bottom; height: 1; text-wrap: nowrap; text-overflow: clip; }
     .pane { position: absolute; text-wrap: nowrap; text-overflow: clip; }
     #filter { dock: bottom; height: 1; border: none; padding: 0 1; display: none; }
@@ -150,8 +152,11 @@ class TopApp(App[None]):
         width, height = self.size
         at = Moment(now=self._clock.now().astimezone(), now_s=self._clock.monotonic())
         drawn = picture(self._sight, self.view, at, width=width, height=height)
-        base.query_one("#head", Static).update(content(drawn.head))
-        base.query_one("#foot", Static).update(content([drawn.foot]))
+        above = base.query_one("#head", Static)
+        above.styles.height = len(drawn.head)
+        # Nothing is laid out anew unless a place changed: the terminal is written only what differs.
+        above.update(content(drawn.head), layout=False)
+        base.query_one("#foot", Static).update(content([drawn.foot]), layout=False)
         for widget in base.query(PaneView):
             placed = drawn.panes.get(widget.pane)
             widget.display = placed is not None
@@ -160,7 +165,7 @@ class TopApp(App[None]):
             place, lines = placed
             widget.styles.offset = (place.x, place.y)
             widget.styles.width, widget.styles.height = place.width, place.height
-            widget.update(content(lines))
+            widget.update(content(lines), layout=False)
 
     @property
     def board(self) -> Board:
@@ -273,11 +278,15 @@ def in_words(error: RemudaError) -> str:
     return f"{error.what}\n\nwhy: {error.why}\nfix: {error.fix}"
 
 
-async def run(api: Api, clock: Clock, *, where: Where, address: str, every_s: float) -> None:
-    """Show the fleet until somebody quits."""
+async def run(api: Api, clock: Clock, *, where: Where, address: str, every_s: float) -> int:
+    """Show the fleet until somebody quits. Returns the exit code."""
     reader = Reader(api, clock, address=address, every_s=every_s)
     app = TopApp(reader.sight, clock=clock, hands=FleetHands(where), look=reader.wake)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is left as it was found
+        loop.add_signal_handler(number, lambda: app.exit(return_code=TERMINATED))
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(reader.run(app.show), name="reading")
         await app.run_async()
         reading.cancel()
+    return app.return_code or 0

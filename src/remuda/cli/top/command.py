@@ -55,7 +55,7 @@ def top(*, where: Where, is_once: bool, every_s: float) -> None:
     if is_once or not is_live(sys.stdout, os.environ):
         asyncio.run(_once(where))
         return
-    asyncio.run(_live(where, every_s))
+    sys.exit(asyncio.run(_live(where, every_s)))
 
 
 async def _once(where: Where) -> None:
@@ -69,7 +69,7 @@ async def _once(where: Where) -> None:
     click.echo("\n".join(once(reader.sight, at, width=room_of(sys.stdout))))
 
 
-async def _live(where: Where, every_s: float) -> None:
+async def _live(where: Where, every_s: float) -> int:
     try:
         from remuda.cli.top.app import run  # noqa: PLC0415 - only the screen needs textual
     except ModuleNotFoundError as error:
@@ -86,4 +86,6 @@ async def _live(where: Where, every_s: float) -> None:
         with suppress(ApiUnavailable, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await api.pools()
-        await run(api, SystemClock(), where=where, address=settings.base_url, every_s=every_s)
+        return await run(
+            api, SystemClock(), where=where, address=settings.base_url, every_s=every_s
+        )
