@@ -74,9 +74,9 @@ async def play(tree: Tree, burden: Burden, turn: Round) -> int:
             assert process.returncode == 0, f"{said}\n{tree.logs()}"
             await work(burden, turn)
     finally:
-        lived = await asyncio.to_thread(tree.strike, vms=turn.vms)
-        process.kill()
+        process.kill()  # first: it may be about to start the rest
         process.communicate()
+        lived = await asyncio.to_thread(tree.strike, vms=turn.vms)
     return lived if turn.vms else 0
 
 

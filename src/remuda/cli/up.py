@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -166,7 +167,8 @@ async def _run(folder: Folder, told: Told) -> None:
     supervisor = Supervisor(plan, clock=clock, ids=ids, say=_say)
 
     def tell() -> None:
-        click.echo(report(folder))
+        with suppress(OSError):
+            click.echo(report(folder))
 
     await supervisor.run(stop, tell)
     _say(
@@ -175,7 +177,10 @@ async def _run(folder: Folder, told: Told) -> None:
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    with suppress(
+        OSError
+    ):  # a full disk, where this goes to a log, or nobody who listens: it tends the tree all the same
+        click.echo(line, err=True)
 
 
 def make_plan(folder: Folder, told: Told, before: Kept | None) -> Plan:
@@ -298,6 +303,7 @@ def report(folder: Folder) -> str:
         *(f"  Metrics      {url}  ({part})" for part, url in addresses.metrics.items()),
         f"  Pool         {state.pool}, {state.vms} runners at once",
         f"  Driver       {state.driver}: {state.why_driver}",
+        f"  GitHub       {state.github or f'none (remuda setup github{option} connects one)'}",
         f"  Data, logs   {folder.root}, {folder.logs}",
         "",
     ]
