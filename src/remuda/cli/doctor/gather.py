@@ -9,8 +9,11 @@ from remuda.cli.doctor.decide.facts import Facts
 from remuda.cli.doctor.gather_api import api_facts, github_facts
 from remuda.cli.doctor.gather_kube import kube_facts
 from remuda.cli.doctor.gather_machine import machine_facts
+from remuda.cli.tree.folder import data_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from remuda.cli.doctor.decide.facts import ApiFacts, KubeFacts, Unread
     from remuda.cli.finding import Where
     from remuda.ports.clock import Clock
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 async def gather(where: Where, clock: Clock, *, stuck_after_s: float) -> Facts:
     """Read everything, each source for itself: one that hangs costs its deadline, and no more."""
     machine, github, (kube, api) = await asyncio.gather(
-        machine_facts(where), github_facts(clock), _fleet(where, clock)
+        machine_facts(where), github_facts(clock, _github_file(where)), _fleet(where, clock)
     )
     return Facts(
         now=clock.now(),
@@ -29,6 +32,12 @@ async def gather(where: Where, clock: Clock, *, stuck_after_s: float) -> Facts:
         github=github,
         stuck_after_s=stuck_after_s,
     )
+
+
+def _github_file(where: Where) -> Path | None:
+    """Return where ``remuda setup github`` left its settings for the ``remuda up`` that is meant, if it did."""
+    file = data_folder(where.data).github_settings
+    return file if not where.is_named and file.is_file() else None
 
 
 async def _fleet(where: Where, clock: Clock) -> tuple[KubeFacts | Unread, ApiFacts | Unread]:

@@ -21,6 +21,7 @@ from remuda.ports.api import JobsWanted, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from remuda.adapters.api_client import ApiSettings
     from remuda.cli.finding import Where
@@ -140,21 +141,26 @@ class _App(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-async def github_facts(clock: Clock, env: Mapping[str, str] = os.environ) -> GithubFacts | Unread:
-    """Ask GitHub whether it knows the App that this environment names, if it names one."""
-    if not any(name.startswith("REMUDA_GITHUB_") and env[name].strip() for name in env):
-        return Unread(why="No REMUDA_GITHUB_ variable is set here.", asked=False)
+async def github_facts(
+    clock: Clock, file: Path | None = None, env: Mapping[str, str] = os.environ
+) -> GithubFacts | Unread:
+    """Ask GitHub whether it knows the App that is set up, in a file or in the environment, if one is."""
+    named = any(name.startswith("REMUDA_GITHUB_") and env[name].strip() for name in env)
+    if not named and file is None:
+        return Unread(why="No GitHub App is set up here.", asked=False)
     try:
         from remuda.adapters.github.app_key import AppKey  # noqa: PLC0415 - an extra's packages
         from remuda.adapters.github.client import GithubClient, decoded  # noqa: PLC0415 - likewise
         from remuda.adapters.github.settings import GithubSettings  # noqa: PLC0415 - likewise
+        from remuda.adapters.github.settings_file import with_file  # noqa: PLC0415 - likewise
         from remuda.adapters.github.wire import Ask  # noqa: PLC0415 - likewise
     except ModuleNotFoundError as error:
         why = f"The Python package {error.name} is not installed: pip install 'remuda[server]'."
         return Unread(why=why, asked=False)
     try:
-        settings = GithubSettings.from_env(env)
-        assert settings is not None, "a variable is set"
+        settings = GithubSettings.from_env(env if file is None else with_file(env, file))
+        if settings is None:
+            return Unread(why="No GitHub App is set up here.", asked=False)
         client = GithubClient(settings, AppKey(settings.app_id, settings.private_key, clock), clock)
         what = "The GitHub App could not be looked at"
         try:

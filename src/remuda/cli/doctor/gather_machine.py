@@ -71,8 +71,10 @@ def _folder(folder: Folder) -> FolderFacts:
         return FolderFacts(path=str(root), fault=why)
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         return FolderFacts(path=str(root), fault=f"{root}: this user may not write there")
-    if names and not {folder.lock.name, folder.kept_file.name} & set(names):
-        return FolderFacts(path=str(root), foreign=tuple(names[:_FOREIGN_MAX]))
+    # As in ``prepare``: images and the GitHub App may be there before the first start.
+    foreign = [name for name in names if name not in {folder.images.name, folder.github.name}]
+    if foreign and not {folder.lock.name, folder.kept_file.name} & set(names):
+        return FolderFacts(path=str(root), foreign=tuple(foreign[:_FOREIGN_MAX]))
     return FolderFacts(
         path=str(root),
         free_bytes=free_bytes,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from remuda.adapters.system import SystemClock
 from remuda.cli.doctor.command import doctor
-from remuda.cli.doctor.decide.facts import Unread
+from remuda.cli.doctor.decide.facts import GithubFacts, Unread
 from remuda.cli.doctor.decide.report import CHECKS
 from remuda.cli.doctor.gather_api import github_facts, violations_in
 from remuda.cli.doctor.gather_kube import OPERATOR_LEASE, holds, purposes
@@ -23,6 +28,7 @@ from remuda.kube.runner_pod import PodSettings
 from remuda.pools.settings import PoolSettings
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from click.testing import Result
@@ -137,6 +143,7 @@ async def test_a_folder_that_was_used_once(tmp_path: Path) -> None:
 
 async def test_a_folder_that_is_somebody_elses(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     found = await machine_facts(Where(data=tmp_path))
     assert not isinstance(found, Unread)
     assert found.folder.foreign == ("photos",)
@@ -200,13 +207,64 @@ def test_findings_are_read_from_metrics() -> None:
     assert violations_in("nonsense") == {}
 
 
-async def test_github_is_asked_only_if_it_is_set_up() -> None:
+async def test_github_is_asked_only_if_it_is_set_up(tmp_path: Path) -> None:
     clock = SystemClock()
-    nothing = await github_facts(clock, {"PATH": "/bin"})
+    nothing = await github_facts(clock, env={"PATH": "/bin"})
     assert isinstance(nothing, Unread)
     assert not nothing.asked
 
-    half = await github_facts(clock, {"REMUDA_GITHUB_APP_ID": "1"})
+    half = await github_facts(clock, env={"REMUDA_GITHUB_APP_ID": "1"})
     assert isinstance(half, Unread)
     assert half.asked
     assert "REMUDA_GITHUB_PRIVATE_KEY_FILE" in half.why
+
+    file = tmp_path / "settings.env"
+    file.write_text("REMUDA_GITHUB_APP_ID=1\n")
+    kept = await github_facts(clock, file, env={})
+    assert isinstance(kept, Unread)
+    assert kept.asked, "what remuda setup github left is looked at too"
+
+
+@asynccontextmanager
+async def a_github(status: int) -> AsyncIterator[str]:
+    """Serve what GitHub answers to the App's own question."""
+
+    async def app(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"].lower().startswith("bearer ey")
+        return web.json_response({"slug": "our-app", "message": "no"}, status=status)
+
+    site = web.Application()
+    site.router.add_get("/app", app)
+    server = TestServer(site)
+    await server.start_server()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        await server.close()
+
+
+@pytest.mark.parametrize(("status", "known"), [(200, True), (401, False), (500, False)])
+async def test_github_says_whether_it_knows_the_app(
+    tmp_path: Path, status: int, *, known: bool
+) -> None:
+    key = tmp_path / "app.pem"
+    key.write_bytes(
+        generate_private_key(65537, 2048).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+    )
+    async with a_github(status) as url:
+        env = {
+            "REMUDA_GITHUB_APP_ID": "1",
+            "REMUDA_GITHUB_PRIVATE_KEY_FILE": str(key),
+            "REMUDA_GITHUB_WEBHOOK_SECRET": "what only we know",
+            "REMUDA_GITHUB_API_URL": url,
+        }
+        found = await github_facts(SystemClock(), env=env)
+
+    if known:
+        assert found == GithubFacts(url.removeprefix("http://"), "our-app")
+    else:
+        assert isinstance(found, Unread)
+        assert found.asked
+        assert found.fix

@@ -170,7 +170,7 @@ CHECKS: Final = (
     Check(
         name="github",
         group=Group.CONNECTION,
-        about="If the `REMUDA_GITHUB_` variables are set here: GitHub knows the App and takes its key (`GET /app`).",
+        about="If a GitHub App is set up here, by `remuda setup github` or variables: GitHub knows it (`GET /app`).",
         look=github,
     ),
 )
