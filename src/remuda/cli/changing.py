@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from remuda.adapters.kube_client import HttpWire, KubeClient
-from remuda.cli.run_screen import Screen
+from remuda.cli.progress import Screen
 from remuda.model.errors import RemudaError
 from remuda.ports.kube import Unavailable
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from remuda.cli.finding import Where
+    from remuda.cli.progress import Share
     from remuda.ports.clock import Clock
 
 T = TypeVar("T")
 
 LOOK_S: Final = 0.5
-_BAR: Final = 20
 
 
 class WaitedInVain(RemudaError):
@@ -44,8 +44,13 @@ async def until(
     timeout_s: float | None,
     in_vain: Callable[[str], WaitedInVain],
     screen: Screen | None = None,
+    share: Callable[[], Share] | None = None,
 ) -> None:
-    """Look until ``probe`` says that it is over; what it says is shown. An API server that is away is waited for."""
+    """
+    Look until ``probe`` says that it is over; what it says is shown, with ``share`` as a bar too.
+
+    An API server that is away is waited for.
+    """
     screen = screen or Screen(sys.stderr)
     began, last = clock.monotonic(), ""
     while True:
@@ -57,14 +62,8 @@ async def until(
         if over:
             screen.clear()
             return
-        screen.progress(last, waited_s)
+        screen.progress(last, waited_s, share() if share else None)
         if timeout_s is not None and waited_s >= timeout_s:
             screen.clear()
             raise in_vain(last)
         await clock.sleep(LOOK_S)
-
-
-def bar(done: int, total: int) -> str:
-    """Draw how much is done."""
-    filled = _BAR * done // total if total else _BAR
-    return f"[{'#' * filled}{'.' * (_BAR - filled)}]"

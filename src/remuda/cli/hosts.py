@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from remuda.adapters.system import SystemClock
-from remuda.cli.changing import WaitedInVain, bar, kube_of, until
+from remuda.cli.changing import WaitedInVain, kube_of, until
 from remuda.cli.completion import host_names, names_of
 from remuda.cli.finding import api_options, fleet_options
 from remuda.cli.host_changes import drain_text, runners_on, set_drained
@@ -130,14 +130,14 @@ async def _drain(where: Where, name: str, *, wait: bool, timeout_s: float | None
 
 
 async def _wait(kube: Kube, name: str, namespace: str, timeout_s: float | None) -> None:
-    most = 0
+    most = gone = 0
 
     async def probe() -> tuple[bool, str]:
-        nonlocal most
+        nonlocal most, gone
         left = await runners_on(kube, name, namespace)
         most = max(most, left.count)
-        text = f"{bar(most - left.count, most)} still on {name}: {drain_text(left)}"
-        return left.count == 0, text
+        gone = most - left.count
+        return left.count == 0, f"still on {name}: {drain_text(left)}"
 
     def in_vain(last: str) -> WaitedInVain:
         return WaitedInVain(
@@ -146,7 +146,13 @@ async def _wait(kube: Kube, name: str, namespace: str, timeout_s: float | None) 
             fix=f"Wait longer: it stays drained. See who is there with: remuda explain host {name}",
         )
 
-    await until(probe, SystemClock(), timeout_s=timeout_s, in_vain=in_vain)
+    await until(
+        probe,
+        SystemClock(),
+        timeout_s=timeout_s,
+        in_vain=in_vain,
+        share=lambda: (gone, most),
+    )
 
 
 async def _undrain(where: Where, name: str) -> None:

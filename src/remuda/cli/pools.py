@@ -9,7 +9,7 @@ import click
 
 from remuda.adapters.system import SystemClock
 from remuda.cli import pool_changes
-from remuda.cli.changing import WaitedInVain, bar, kube_of, until
+from remuda.cli.changing import WaitedInVain, kube_of, until
 from remuda.cli.completion import names_of, pool_names
 from remuda.cli.finding import api_options, fleet_options
 from remuda.cli.listing import How, Listing, listing_options, show
@@ -185,10 +185,14 @@ async def _change(
 async def _wait(kube: Kube, pool: RunnerPool, timeout_s: float | None) -> None:
     generation = pool.metadata.generation or 0
 
+    share = 0, pool.spec.replicas
+
     async def probe() -> tuple[bool, str]:
+        nonlocal share
         fresh = await pool_changes.read_pool(kube, pool.namespace, pool.name)
         seen = pool_changes.progress(fresh, generation)
-        return seen.over, f"{bar(seen.done, seen.total)} {seen.text}"
+        share = seen.done, seen.total
+        return seen.over, seen.text
 
     def in_vain(last: str) -> WaitedInVain:
         return WaitedInVain(
@@ -197,4 +201,4 @@ async def _wait(kube: Kube, pool: RunnerPool, timeout_s: float | None) -> None:
             fix=f"The change stays. See why with: remuda explain pool {pool.name}",
         )
 
-    await until(probe, SystemClock(), timeout_s=timeout_s, in_vain=in_vain)
+    await until(probe, SystemClock(), timeout_s=timeout_s, in_vain=in_vain, share=lambda: share)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import re
 import signal
 import sys
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from remuda.cli.run_screen import Screen
+    from remuda.cli.progress import Screen
+    from remuda.cli.run_files import Carrying
     from remuda.cli.run_words import Verdict
+    from remuda.cli.unpacking import Wanted
     from remuda.ports.api import NewJob
 
 _UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -93,6 +96,19 @@ class Duration(click.ParamType[int]):
     metavar="NAME=VALUE",
     help="A variable of its environment; NAME alone takes it from here. May be repeated. No place for secrets.",
 )
+@click.option(
+    "--upload",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="A folder whose content the command finds where it begins. At most 64 MiB, packed.",
+)
+@click.option(
+    "--download",
+    "downloads",
+    multiple=True,
+    metavar="PATH[:DIR]",
+    help="A file or folder to bring back, however the command ends, into DIR (default: here). May be repeated.",
+)
 @click.option("--name", default="", help="What to call it in lists. Default: the program's name.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but what the command prints.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -104,6 +120,8 @@ def run(  # noqa: PLR0913 - the options of a command
     timeout_s: int,
     script: Path | None,
     variables: tuple[str, ...],
+    upload: Path | None,
+    downloads: tuple[str, ...],
     name: str,
     command: tuple[str, ...],
     quiet: bool,
@@ -119,9 +137,11 @@ def run(  # noqa: PLR0913 - the options of a command
       remuda run -- make test
       remuda run --pool mac --timeout 30m -- xcodebuild test
       remuda run --script build.sh --env CI=true
+      remuda run --upload . --download dist -- make dist
       remuda run -- sh -c 'exit 7'; echo $?
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
-    from remuda.cli.run_screen import Screen  # noqa: PLC0415 - help needs none of it
+    from remuda.cli.progress import Screen  # noqa: PLC0415 - help needs none of it
+    from remuda.cli.run_files import Carrying  # noqa: PLC0415 - likewise
     from remuda.ports.api import NewJob  # noqa: PLC0415 - likewise
 
     job = NewJob(
@@ -132,10 +152,11 @@ def run(  # noqa: PLR0913 - the options of a command
         timeout_s=timeout_s,
         name=_shown(name or _default_name(script, command)),
     )
+    carrying = Carrying(upload=upload, download=_wanted(downloads))
     screen = Screen(sys.stderr, quiet=quiet)
     out = sys.stdout.buffer
     try:
-        verdict = asyncio.run(_run(where, job, screen, out))
+        verdict = asyncio.run(_run(where, job, carrying, screen, out))
     except RemudaError as error:
         screen.clear()
         click.echo(f"remuda: {error.what}\n  why: {error.why}\n  fix: {error.fix}", err=True)
@@ -203,6 +224,25 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _wanted(texts: Sequence[str]) -> tuple[Wanted, ...]:
+    from remuda.cli.unpacking import Wanted  # noqa: PLC0415 - help needs none of it
+    from remuda.model.job_files import PATHS_MAX, path_fault  # noqa: PLC0415 - likewise
+
+    if len(texts) > PATHS_MAX:
+        raise click.UsageError(f"--download is given more than {PATHS_MAX} times.")
+    found = []
+    for text in texts:
+        path, _, into = text.partition(":")
+        _text(os.fsencode(path), f"The path {_shown(path)!r}")
+        path = posixpath.normpath(path) if path else path
+        if fault := path_fault(path):
+            raise click.UsageError(f"--download {_shown(text)!r}: {fault}.")
+        if into and Path(into).exists() and not Path(into).is_dir():
+            raise click.UsageError(f"--download {_shown(text)!r}: {into} is no folder.")
+        found.append(Wanted(path, Path(into or ".")))
+    return tuple(found)
+
+
 def _default_name(script: Path | None, command: Sequence[str]) -> str:
     if script is not None:
         return "script" if str(script) == "-" else script.name
@@ -216,7 +256,9 @@ def _shown(text: str) -> str:
 # --- doing it ---
 
 
-async def _run(where: Where, job: NewJob, screen: Screen, out: BinaryIO) -> Verdict:
+async def _run(
+    where: Where, job: NewJob, carrying: Carrying, screen: Screen, out: BinaryIO
+) -> Verdict:
     from remuda.adapters.system import SystemClock, SystemIds  # noqa: PLC0415 - help needs none of it
     from remuda.cli.run_job import Run, Stop  # noqa: PLC0415 - likewise
 
@@ -224,7 +266,7 @@ async def _run(where: Where, job: NewJob, screen: Screen, out: BinaryIO) -> Verd
     _heed_signals(stop, screen)
     async with where.api() as api:
         run_ = Run(api=api, clock=SystemClock(), out=_Stdout(out), screen=screen, stop=stop)
-        return await run_.run(job, key=SystemIds().uid())
+        return await carrying.run(run_, job, key=SystemIds().uid())
 
 
 def _heed_signals(stop: Any, screen: Screen) -> None:  # noqa: ANN401 - loaded late

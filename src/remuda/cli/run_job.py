@@ -21,7 +21,7 @@ from remuda.ports.api import ApiError, ApiUnavailable, Subject
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from remuda.cli.run_screen import Screen
+    from remuda.cli.progress import Screen
     from remuda.ports.api import Api, Explanation, NewJob, Outcome
     from remuda.ports.clock import Clock
 
@@ -90,12 +90,14 @@ class Run:
     patience: Patience = field(default_factory=Patience)
     offset: int = field(default=0, init=False)
     """How much of the output was written."""
+    outcome: Outcome | None = field(default=None, init=False)
+    """How the job ended, once that is known."""
 
     async def run(self, job: NewJob, *, key: str) -> Verdict:
         """Run it. Raises what a person must know if there is no verdict."""
         began_at = self.clock.monotonic()
         try:
-            taken = await self._answered(
+            taken = await self.answered(
                 lambda: self.api.submit(job, key=key), self.patience.submit_s, stops=True
             )
         except ApiUnavailable:
@@ -111,6 +113,7 @@ class Run:
         except ExceptionGroup as failed:
             return await self._failed(taken.id, failed)
         self.screen.clear()
+        self.outcome = outcome
         return await self._verdict(outcome, job.timeout_s)
 
     async def _failed(self, job_id: str, failed: ExceptionGroup[Exception]) -> Verdict:
@@ -189,7 +192,7 @@ class Run:
     async def _cancel_in_passing(self, job_id: str) -> None:
         """Cancel a job whose end we do not wait for. It has a deadline of its own, if even that cannot be told."""
         with suppress(RemudaError):
-            await self._answered(lambda: self.api.cancel(job_id), self.patience.broken_s)
+            await self.answered(lambda: self.api.cancel(job_id), self.patience.broken_s)
 
     async def _verdict(self, outcome: Outcome, timeout_s: int) -> Verdict:
         by = ""
@@ -201,9 +204,9 @@ class Run:
     # --- a server that goes and comes back ---
 
     async def _patient(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        return await self._answered(call, self.patience.follow_s)
+        return await self.answered(call, self.patience.follow_s)
 
-    async def _answered(
+    async def answered(
         self, call: Callable[[], Awaitable[_T]], patience_s: float, *, stops: bool = False
     ) -> _T:
         """

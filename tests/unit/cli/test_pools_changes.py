@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from remuda.adapters.kube_client import KubeClient
 from remuda.adapters.system import SystemClock
-from remuda.cli.changing import WaitedInVain, bar, until
+from remuda.cli.changing import WaitedInVain, until
 from remuda.cli.exits import NOT_FOUND, REFUSED, Declined, code_of
 from remuda.cli.pool_changes import change, pause, progress, resume, roll, scale
-from remuda.cli.run_screen import Screen
+from remuda.cli.progress import Screen, bar
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pod import template_hash
 from remuda.kube.runner_pool import RUNNER_POOL, Autoscaling, Rollout, RunnerPoolStatus

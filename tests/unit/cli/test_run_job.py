@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cli.exits import BROKEN_PIPE, INTERRUPTED, NO_RESULT, TERMINATED, TIMED_OUT
+from remuda.cli.progress import Screen
 from remuda.cli.run_job import LostSight, OutputFailed, Patience, Run, Stop
-from remuda.cli.run_screen import Screen
 from remuda.cli.run_words import progress, shell_code, verdict, who_cancelled
 from remuda.model.job import JobState
 from remuda.ports.api import (
@@ -200,7 +200,7 @@ def play(
             api=api,
             clock=SimClock(loop),
             out=out,
-            screen=Screen(stream),
+            screen=Screen(stream, env={"TERM": "xterm"}),
             stop=stop,
             patience=patience or Patience(),
         )
