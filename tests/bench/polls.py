@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import uvloop
 
+from remuda.adapters.garbage import spare_what_stays
 from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.embedded import EmbeddedPostgres
 from remuda.adapters.postgres.job_views import PostgresJobViews
@@ -88,6 +89,7 @@ async def serve(url: str) -> None:
             forge=SmallForge(),
         )
         async with a_poll_server(ports) as server:
+            spare_what_stays()
             print(server.port, flush=True)
             loop = asyncio.get_running_loop()
             while await loop.run_in_executor(None, sys.stdin.readline):

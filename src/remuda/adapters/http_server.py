@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remuda.adapters.status_server import CannotListen
+from remuda.ports.http import CLIENT, Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _KEEP_ALIVE_S = 75
 """Longer than the idle time of common load balancers: else one sends a request into a connection that is closing."""
 _BACKLOG = 4096
+_HEAD = b"HTTP/1.1 "
+"""How the head of each of uvicorn's answers begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +54,74 @@ class HeadBounds:
     bytes_max: int = 128 * 1024
 
 
+class _HeadWithBody(asyncio.Transport):
+    """
+    A connection whose answers go out in one write where uvicorn makes two: each is a call of the kernel and a packet.
+
+    The head waits for what follows in the same turn of the loop, and for no longer: a stream's may stand alone.
+    """
+
+    __slots__ = ("_head", "_real")
+
+    def __init__(self, real: asyncio.Transport) -> None:
+        super().__init__()
+        self._real = real
+        self._head = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._head:
+            data, self._head = self._head + bytes(data), b""
+        elif bytes(data[: len(_HEAD)]) == _HEAD:
+            self._head = bytes(data)
+            asyncio.get_running_loop().call_soon(self._flush)
+            return
+        self._real.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._real.close()
+
+    def abort(self) -> None:
+        self._real.abort()
+
+    def is_closing(self) -> bool:
+        return self._real.is_closing()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._real.set_protocol(protocol)
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._real.write(head)
+
+
 class _Bounded(HttpToolsProtocol):
     """A connection that is ended if the head of a request does not come, or does not end: uvicorn bounds neither."""
 
     heads: HeadBounds
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
+    _begun = False
+    """Whether a head is under way, of which a part has come."""
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
+        self.transport = _HeadWithBody(transport)
+        self._sender = Client()
         self._give(self.heads.first_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._take_back()
         super().connection_lost(exc)
+        self._sender.leave()
 
     def data_received(self, data: bytes) -> None:
-        began_in_head = self._in_head
+        began_in_head, had_begun = self._in_head, self._begun
         super().data_received(data)
+        if self._begun and not had_begun:  # most heads are whole at once, and need no timer
+            self._give(self.heads.whole_s)
         if not (began_in_head and self._in_head):
             self._head_bytes = 0
             return
@@ -79,11 +131,11 @@ class _Bounded(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
-        self._give(self.heads.whole_s)
+        self.scope["extensions"] = {CLIENT: {"client": self._sender}}
+        self._in_head = self._begun = True
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head = self._begun = False
         self._take_back()
         super().on_headers_complete()
 
@@ -129,6 +181,7 @@ async def serving_http(
             ws="none",
             lifespan="off",
             access_log=False,
+            proxy_headers=False,  # nobody here asks for the client's address
             log_config=None,  # ours
             server_header=False,
             timeout_keep_alive=_KEEP_ALIVE_S,

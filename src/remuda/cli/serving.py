@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from remuda.adapters.garbage import spare_what_stays
 from remuda.adapters.github import GithubWebhooks, github_forge
 from remuda.adapters.http_server import serving_http
 from remuda.adapters.kube_client import HttpWire, KubeClient
@@ -126,6 +127,7 @@ async def _run(settings: ServerSettings, replica: _Replica, stop: asyncio.Event)
         working = group.create_task(replica.work(ended), name="dispatch")
         async with _listening(settings, replica) as address:
             _tell(settings, replica, address)
+            spare_what_stays()
             await stop.wait()
             log.info("stopping", waits_at_most_s=settings.dispatch.shutdown_s)
         # Requests under way are answered. What a hand-over still takes back is the desk's, and ends with its loop.

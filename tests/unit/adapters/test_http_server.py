@@ -12,6 +12,7 @@ import pytest
 
 from remuda.adapters.http_server import HeadBounds, serving_http
 from remuda.adapters.status_server import CannotListen, Listen
+from remuda.ports.http import client_of
 from tests.support.eventually import within
 
 if TYPE_CHECKING:
@@ -145,3 +146,64 @@ async def test_a_request_may_take_its_time_once_its_head_is_there() -> None:
 async def _connected(server: HttpServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     port = int(server.address.rpartition(":")[2])
     return await asyncio.open_connection("127.0.0.1", port)
+
+
+# --- What is beside ASGI ----------------------------------------------------------------------------------------------
+
+
+async def test_the_head_of_a_stream_does_not_wait_for_its_body() -> None:
+    go_on = asyncio.Event()
+
+    async def app(_scope: dict[str, Any], _receive: object, send: Any) -> None:  # noqa: ANN401 - ASGI's
+        head = {"type": "http.response.start", "status": 200}
+        await send(head | {"headers": [(b"content-length", b"4")]})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with serving_http(app, Listen(port=0), shutdown_s=30) as server:
+        reader, writer = await _connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await within(reader.readuntil(b"\r\n\r\n"))).startswith(b"HTTP/1.1 200")
+        go_on.set()
+        assert await within(reader.readexactly(4)) == b"done"
+        writer.close()
+
+
+async def test_answers_on_one_connection_follow_each_other_whole() -> None:
+    app = Slow()
+    app.go_on.set()
+    async with serving_http(app, Listen(port=0), shutdown_s=30) as server:
+        reader, writer = await _connected(server)
+        writer.write(2 * b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        said = await within(reader.read())
+        assert said.count(b"HTTP/1.1 200") == said.count(b"done") == 3
+        assert said.endswith(b"\r\ndone\r\n0\r\n\r\n")
+        writer.close()
+
+
+async def test_an_application_is_told_that_its_client_went_without_listening() -> None:
+    asked, gone, later = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def app(scope: dict[str, Any], _receive: object, _send: object) -> None:
+        client = client_of(scope)
+        assert client is not None
+        client.on_leave(gone.set)
+        client.on_leave(_never)
+        client.forget(_never)
+        asked.set()
+        await gone.wait()
+        client.on_leave(later.set)
+
+    async with serving_http(app, Listen(port=0), shutdown_s=30) as server:
+        _, writer = await _connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await within(asked.wait())
+        assert not gone.is_set()
+        writer.close()
+        await within(gone.wait())
+        await within(later.wait())
+
+
+def _never() -> None:
+    pytest.fail("who wants to know no more is not told")

@@ -64,7 +64,7 @@ class Together(Generic[_Ask, _Answer]):
         """By name; one that is here has a statement under way or is about to."""
 
     async def ask(self, what: _Ask, *, line: str = "") -> _Answer:
-        asked = _Asked[_Ask, _Answer](what, asyncio.get_running_loop().create_future())
+        asked: _Asked[_Ask, _Answer] = _Asked(what, asyncio.get_running_loop().create_future())
         waiting = self._lines.get(line)
         if waiting is None:
             self._lines[line] = deque()

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from remuda.dispatch.api.problems import Problem, from_problem
 from remuda.ports.clock import Clock
+from remuda.ports.http import client_of
 
 _QUIET: Final = ("/healthz", "/readyz", "/metrics", "/api/v1/dispatch", "/webhooks/github")
 _QUIET_ENDS: Final = ("/telemetry", "/signals")
@@ -48,7 +49,7 @@ class BoundedBodies:
         if self._announced(scope) > self._bounds.bytes_max:
             await from_problem(self._too_large())(scope, receive, send)
             return
-        await self._app(scope, self._bounded(receive), send)
+        await self._app(scope, self._bounded(receive) if _has_body(scope) else receive, send)
 
     def _announced(self, scope: Scope) -> int:
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
@@ -89,6 +90,16 @@ class BoundedBodies:
         return Problem(408, "The request took too long", why, "Send it again", close)
 
 
+def _has_body(scope: Scope) -> bool:
+    """Say whether a body may follow the head: our own server speaks HTTP/1.1, where a header says so."""
+    if client_of(scope) is None:
+        return True
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+            return True
+    return False
+
+
 class AccessLog:
     """Middleware: one line for each request that ended. What machines ask all day is told only if it failed."""
 
@@ -117,5 +128,6 @@ class AccessLog:
 def _tell(method: str, path: str, status: int, seconds: float) -> None:
     quiet = path in _QUIET or path.endswith(_QUIET_ENDS)
     say = log.debug if quiet and 0 < status < _FAILED else log.info
-    path = "".join(c if c.isprintable() else "?" for c in path[:_PATH_MAX_CHARS])
+    if path not in _QUIET:
+        path = "".join(c if c.isprintable() else "?" for c in path[:_PATH_MAX_CHARS])
     say("request", method=method[:20], path=path, status=status, seconds=round(seconds, 4))

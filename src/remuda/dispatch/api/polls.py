@@ -18,7 +18,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from remuda.dispatch.answers import (
     AlreadyDelivered,
@@ -38,6 +38,7 @@ from remuda.dispatch.metrics import DispatchMetrics
 from remuda.dispatch.settings import DispatchSettings
 from remuda.dispatch.who import Unknown
 from remuda.model.errors import RemudaError
+from remuda.ports.http import client_of
 
 PATH: Final = "/api/v1/dispatch"
 BODY_MAX_BYTES: Final = 64 * 1024
@@ -45,6 +46,7 @@ BODY_MAX_BYTES: Final = 64 * 1024
 _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([^\s,;\"]*)\"?", re.IGNORECASE)
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _SILENT: Final = {"Cache-Control": "no-store"}
+_JOB_HEADERS: Final = ((b"cache-control", b"no-store"), (b"content-type", b"application/json"))
 _UNAUTHORIZED: Final = 401
 _RETRY_S: Final = 2.0
 
@@ -77,15 +79,26 @@ class _Polls:
         if not await _skip_body(receive):
             return
         gone = Gone()
+        client = client_of(scope)
+        if client is not None:
+            client.on_leave(gone.set)
+            try:
+                await self._serve(token, wait_s, gone, scope, send)
+            finally:
+                client.forget(gone.set)
+            return
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(_listen(receive, gone), name="poll: client")
             try:
-                answer = await self._ask(token, wait_s, gone)
+                await self._serve(token, wait_s, gone, scope, send)
             finally:
                 listening.cancel()
-            # Nothing else runs between the desk's last look at the client and the first byte of the answer.
-            if not gone.is_set():
-                await _response(answer)(scope, receive, send)
+
+    async def _serve(self, token: str, wait_s: float, gone: Gone, scope: Scope, send: Send) -> None:
+        answer = await self._ask(token, wait_s, gone)
+        # Nothing else runs between the desk's last look at the client and the first byte of the answer.
+        if not gone.is_set():
+            await _send(answer, scope, send)
         if isinstance(answer, Handed):
             await self._desk.answered(answer)
 
@@ -165,10 +178,23 @@ async def _listen(receive: Receive, gone: Gone) -> None:
 # --- Answers ----------------------------------------------------------------------------------------------------------
 
 
-def _response(answer: Answer) -> Response:
+async def _send(answer: Answer, scope: Scope, send: Send) -> None:
+    if not isinstance(answer, Handed):
+        await _response(answer)(scope, _nothing_more, send)
+        return
+    body = _job(answer)
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [*_JOB_HEADERS, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _nothing_more() -> Message:
+    """Stand for what a client may still say: an answer that is whole listens to nothing."""
+    return {"type": "http.disconnect"}
+
+
+def _response(answer: NothingYet | Leave | AlreadyDelivered | Refused | ComeBack) -> Response:
     match answer:
-        case Handed():
-            return Response(_job(answer), 200, _SILENT, "application/json")
         case NothingYet():
             return Response(status_code=204, headers=_SILENT)
         case Leave(reason):
