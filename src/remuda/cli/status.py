@@ -63,6 +63,7 @@ def _as_json(folder: Folder, view: TreeView) -> dict[str, Any]:
         "since": _time(view.state.started_at) if view.state and view.supervisor else None,
         "driver": view.state.driver if view.state else None,
         "isolated": view.state.isolated if view.state else None,
+        "github": (view.state.github or None) if view.state else None,
         "parts": [
             {
                 "name": part.name,
@@ -88,6 +89,8 @@ def _lines(folder: Folder, view: TreeView) -> Iterator[str]:
             yield f"{part.name}: {part.why}"
         elif part.last_error:
             yield f"{part.name}: last ended at {_time(part.last_error_at)}: {part.last_error}"
+    if view.state and view.state.github:
+        yield f"GitHub: {view.state.github}"
     tended = f", tended by process {view.supervisor}" if view.supervisor else ""
     yield f"{view.says} (data in {folder.root}{tended})"
 

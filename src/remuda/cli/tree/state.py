@@ -33,6 +33,8 @@ class TreeState(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     vms: int
     parts: dict[str, PartState]
+    github: str = ""
+    """How GitHub is connected, in words; empty: it is not."""
     ready: bool = False
     """Whether all was up once since the start."""
 

@@ -18,6 +18,7 @@ from remuda.cli.tree import furnish
 from remuda.cli.tree.decide.last_words import LastWords, last_words
 from remuda.cli.tree.decide.restarts import Life, failures_after, is_hopeless
 from remuda.cli.tree.folder import usable
+from remuda.cli.tree.github import github_words
 from remuda.cli.tree.parts import (
     AGENT,
     CONTROL_PLANE,
@@ -249,6 +250,7 @@ class Supervisor:
             pool=self._layout.kept.pool,
             vms=self._layout.kept.vms,
             parts=parts,
+            github=github_words(self._folder, self._plan.env),
             ready=self._all_ready,
         )
         with suppress(OSError):
