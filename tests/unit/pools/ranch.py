@@ -171,6 +171,8 @@ class Ranch:
     group: asyncio.TaskGroup
     settings: PoolSettings
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _listed: tuple[int, tuple[Pod, ...]] = (-1, ())
+    """The Pods, and the revision before they were listed."""
 
     # --- People ------------------------------------------------------------------------------------------------------
 
@@ -186,7 +188,11 @@ class Ranch:
         return await self.kube.get(RUNNER_POOL, name, namespace=SPACE)
 
     async def pods(self) -> tuple[Pod, ...]:
-        return (await self.kube.list(POD, Query(namespace=SPACE))).items
+        """List the Pods. Waiting is asking again and again: what nothing was written to since is not read anew."""
+        if self._listed[0] != self.plane.store.revision:
+            before = self.plane.store.revision
+            self._listed = before, (await self.kube.list(POD, Query(namespace=SPACE))).items
+        return self._listed[1]
 
     async def runners(self) -> tuple[Runner, ...]:
         return tuple(runner_of(pod) for pod in await self.pods())
