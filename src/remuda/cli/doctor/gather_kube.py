@@ -44,7 +44,7 @@ class _Definition(Resource, frozen=True):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-_DEFINITION: Final = Kind(
+DEFINITION: Final = Kind(
     _Definition,
     "apiextensions.k8s.io",
     "v1",
@@ -194,7 +194,7 @@ async def _crds(kube: KubeClient) -> tuple[CrdFacts, ...]:
     for manifest in crd.manifests():
         name = str(manifest["metadata"]["name"])
         try:
-            installed = await kube.get(_DEFINITION, name)
+            installed = await kube.get(DEFINITION, name)
         except NotFound:
             found.append(CrdFacts(name, installed=False))
             continue
@@ -230,7 +230,7 @@ def purposes(namespace: str) -> tuple[_Purpose, ...]:
         _Purpose(Need("list", SERVICE_ACCOUNT, namespace), looks),
         _Purpose(Need("get", LEASE, namespace), looks),
         _Purpose(Need("list", LEASE, NODE_LEASES), looks),
-        _Purpose(Need("get", _DEFINITION), looks),
+        _Purpose(Need("get", DEFINITION), looks),
         _Purpose(Need("patch", RUNNER_POOL, namespace), "remuda pools pause, resume, scale, roll"),
         _Purpose(Need("patch", NODE), "remuda hosts drain, undrain"),
         _Purpose(Need("patch", POD, namespace), mends),
