@@ -56,6 +56,12 @@ def kubeconfig(tmp_path: Path) -> Path:
         pytest.param(
             [], {APP_ID: "1", WEBHOOK_SECRET: "s"}, PRIVATE_KEY_FILE, id="an App without its key"
         ),
+        pytest.param(
+            ["--github", "/no/such/settings.env"],
+            {},
+            "No such file",
+            id="settings that are not there",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_said_before_anything_starts(
