@@ -39,7 +39,15 @@ if TYPE_CHECKING:
     from remuda.kube.kinds import Kind
     from remuda.kube.meta import Resource
     from remuda.kube.patches import Patch
-    from remuda.ports.desk import HandedJob, JobReport, NotYou, PollAnswer, ReportReply
+    from remuda.ports.desk import (
+        FilePiece,
+        FilesRefused,
+        HandedJob,
+        JobReport,
+        NotYou,
+        PollAnswer,
+        ReportReply,
+    )
     from remuda.ports.kube import Token
     from remuda.ports.vms import PullProgress, VmShape
 
@@ -215,6 +223,14 @@ class MortalDispatch(PollClient):
             what = "tell exit"
         with around(what):
             return await super().report(pod, report)
+
+    async def fetch_files(self, pod: str, offset: int) -> bytes | FilesRefused | NotYou:
+        with around("fetch files"):
+            return await super().fetch_files(pod, offset)
+
+    async def send_files(self, pod: str, piece: FilePiece) -> int | FilesRefused | NotYou:
+        with around("send files"):
+            return await super().send_files(pod, piece)
 
 
 def _written(patch: MergePatch) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 60.0
 _TOOLS = "awk cat chmod cp date dd env id mkdir mkfifo mktemp mv rm sleep sh tail touch tr true uname yes ps head"
+_TOOLS += " gzip ls tar wc"
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,10 @@ class _Limits(msgspec.Struct, frozen=True):
     limits: tuple[LimitRow, ...]
 
 
+class _Next(msgspec.Struct, frozen=True):
+    next_offset: int
+
+
 class _Cancelled(msgspec.Struct, frozen=True):
     outcome: Cancellation
 
@@ -297,6 +301,10 @@ class ApiClient:
             body["command"] = list(job.command)
         else:
             body["script"] = job.script
+        if job.upload is not None:
+            body["upload"] = {"file": job.upload.file_id, "sha256": job.upload.sha256}
+        if job.download:
+            body["download"] = list(job.download)
         ask = _Ask(
             what="The job was not taken",
             method="POST",
@@ -331,6 +339,33 @@ class ApiClient:
             while piece := await self._piece(what, response, idle_s):
                 yield piece
             if piece is None and not follow:
+                raise self._unreachable(what, f"it said nothing for {idle_s:g} s")
+
+    async def send_files(self, file_id: str, *, size: int, offset: int, data: bytes) -> int:
+        what = "The files were not taken"
+        ask = _Ask(
+            what=what,
+            method="PUT",
+            path=path_of(what, "files", file_id),
+            query=_query(size=str(size), offset=str(offset)),
+            body=data,
+            headers=(("Content-Type", "application/octet-stream"),),
+        )
+        return (await self._read(ask, _Next)).next_offset
+
+    async def files(self, job_id: str, *, offset: int = 0) -> AsyncGenerator[bytes, None]:
+        what = f"The files of the job {job_id} could not be fetched"
+        ask = _Ask(
+            what=what,
+            path=path_of(what, "jobs", job_id) + "/files",
+            query=_query(offset=str(offset)),
+            headers=(("Accept", "application/octet-stream"),),
+        )
+        idle_s = self._settings.timeout_s
+        async with self._streaming(ask) as response:
+            while piece := await self._piece(what, response, idle_s):
+                yield piece
+            if piece is None:
                 raise self._unreachable(what, f"it said nothing for {idle_s:g} s")
 
     # --- the server itself ---
@@ -439,7 +474,7 @@ class ApiClient:
     def _headers(self, ask: _Ask) -> dict[str, str]:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **dict(ask.headers)}
         if ask.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers.setdefault("Content-Type", "application/json")
         if token := self._token(ask.what):
             headers["Authorization"] = f"Bearer {token}"
         return headers

@@ -125,7 +125,7 @@ class DispatchWire:
     async def _send(self, call: Call, token: str) -> Answer:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **call.headers}
         if call.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers.setdefault("Content-Type", "application/json")
         if token:
             headers["Authorization"] = f"Bearer {token}"
         async with self._open_session().request(

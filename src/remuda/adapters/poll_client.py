@@ -24,8 +24,11 @@ from remuda.adapters.dispatch_wire import (
     part,
     refusal,
 )
+from remuda.model.job_files import FILES_MAX_BYTES, PIECE_MAX_BYTES
 from remuda.ports.desk import (
     AskLater,
+    FilePiece,
+    FilesRefused,
     GoHome,
     HandedBefore,
     HandedJob,
@@ -35,6 +38,7 @@ from remuda.ports.desk import (
     NotYou,
     PollAnswer,
     ReportReply,
+    UploadRef,
 )
 from remuda.ports.dispatch import DispatchError
 
@@ -60,6 +64,9 @@ class PollSettings(WireSettings):
 
     report_timeout_s: float = 10.0
 
+    files_timeout_s: float = 30.0
+    """For one piece of an archive."""
+
     connections_max: int = 1024
     """Each runner of a host holds a poll open, and reports beside that."""
 
@@ -74,12 +81,20 @@ class _JobBody(msgspec.Struct, frozen=True, omit_defaults=True):
     encoded_jit_config: str = ""
     script: str = ""
     env: dict[str, str] = {}
+    upload_bytes: Annotated[int, Meta(ge=0, le=FILES_MAX_BYTES)] = 0
+    upload_sha256: Annotated[str, Meta(max_length=64)] = ""
+    download: str = ""
+    """Paths, each on a line."""
     deadline: datetime | None = None
 
     @property
     def is_whole(self) -> bool:
         github = self.kind is JobKind.GITHUB
         return bool(self.encoded_jit_config) is github and bool(self.script) is not github
+
+
+class _Next(msgspec.Struct, frozen=True):
+    next_offset: Annotated[int, Meta(ge=0, le=FILES_MAX_BYTES)]
 
 
 class PollClient:
@@ -132,6 +147,54 @@ class PollClient:
             case _:
                 raise refusal(call, self._wire.base, answer)
 
+    async def fetch_files(self, pod: str, offset: int) -> bytes | FilesRefused | NotYou:
+        """Return some of what the job of a Pod needs, from a place on; nothing past its end."""
+        what = f"The files for the job of {pod} could not be fetched"
+        call = Call(
+            what=what,
+            method="GET",
+            path=f"/api/v1/runners/{part(what, pod)}/files?offset={offset}",
+            timeout_s=self._settings.files_timeout_s,
+            headers={"Accept": "application/octet-stream"},
+            answer_max_bytes=PIECE_MAX_BYTES,
+            bearer=self._bearer,
+        )
+        answer = await self._wire.exchange(call)
+        if answer.is_ok:
+            return answer.body
+        return self._no_files(call, answer)
+
+    async def send_files(self, pod: str, piece: FilePiece) -> int | FilesRefused | NotYou:
+        """Send some of what the job of a Pod left; return where to go on."""
+        what = f"The files of the job of {pod} could not be sent"
+        query = f"?size={piece.size_bytes}&offset={piece.offset}"
+        call = Call(
+            what=what,
+            method="PUT",
+            path=f"/api/v1/runners/{part(what, pod)}/files{query}",
+            timeout_s=self._settings.files_timeout_s,
+            body=piece.data,
+            headers={"Content-Type": "application/octet-stream"},
+            bearer=self._bearer,
+        )
+        answer = await self._wire.exchange(call)
+        if not answer.is_ok:
+            return self._no_files(call, answer)
+        try:
+            return msgspec.json.decode(answer.body, type=_Next).next_offset
+        except (msgspec.MsgspecError, ValueError) as error:
+            why = f"the answer makes no sense ({error})"
+            raise DispatchError(what, why=why, fix=LOOK) from None
+
+    def _no_files(self, call: Call, answer: Answer) -> FilesRefused | NotYou:
+        match answer.status:
+            case 404 | 409 | 413:
+                return FilesRefused(answer.said or f"dispatch answered {answer.status}")
+            case 401 | 403:
+                return NotYou(answer.status, answer.said)
+            case _:
+                raise refusal(call, self._wire.base, answer)
+
     async def close(self) -> None:
         """Close the connections, also for those that share them."""
         await self._wire.close()
@@ -163,9 +226,14 @@ def _job(body: bytes) -> HandedJob:
     if not job.is_whole:
         why = f"the job {job.job_id!r} came without what makes it run"
         raise DispatchError(_POLL, why=why, fix=_OLD)
-    document = msgspec.json.encode(job)
+    upload = UploadRef(job.upload_bytes, job.upload_sha256) if job.upload_bytes else None
     return HandedJob(
-        job_id=job.job_id, kind=job.kind, runner_name=job.runner_name, document=document
+        job_id=job.job_id,
+        kind=job.kind,
+        runner_name=job.runner_name,
+        document=msgspec.json.encode(job),
+        upload=upload,
+        wants_files=bool(job.download),
     )
 
 

@@ -8,16 +8,18 @@ that: until GitHub sees it run, dispatch hands it to the same Pod again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
+from remuda.agent.fetching import Fetched, Fetching, Spoilt
 from remuda.agent.held_jobs import HeldJobFailed, Unreadable
 from remuda.agent.parts import Denied
 from remuda.control.pace import Pace
 from remuda.ports.desk import (
     AskLater,
+    FilesRefused,
     GoHome,
     HandedBefore,
     HandedJob,
@@ -76,16 +78,55 @@ class Asking:
 
     async def _try(self, job: HandedJob) -> HandedJob | Denied | None:
         """Ask to begin what we hold; None: dispatch must be asked for a job."""
+        files = await self._files(job)
+        if files is None or isinstance(files, Denied):
+            return files
+        if isinstance(files, FilesRefused):
+            await self._not_to_begin(job, files.why)
+            return None
         reply = await self._begin(job)
         if reply is None or isinstance(reply, Denied):
             return reply
-        if not reply.stop:
-            return job
-        log.info("job must not begin", **self._who, job=job.job_id, why=reply.stop)
-        self._trouble = f"it was not to begin: {reply.stop}"
+        if reply.stop:
+            await self._not_to_begin(job, reply.stop)
+            return None
+        if isinstance(files, Spoilt):
+            return await self._give_back(job, files)
+        return replace(job, files=files.path)
+
+    async def _not_to_begin(self, job: HandedJob, why: str) -> None:
+        log.info("job must not begin", **self._who, job=job.job_id, why=why)
+        self._trouble = f"it was not to begin: {why}"
         await self._let_go()
         await self._pace.after_failure()  # dispatch might hand the same one over again
-        return None
+
+    async def _files(self, job: HandedJob) -> Fetched | Spoilt | FilesRefused | Denied | None:
+        """Have the files of a job on disk, if it has any: it never begins without them."""
+        if job.upload is None:
+            return Fetched(None)
+        fetching = Fetching(
+            runner=self.runner,
+            desk=self.desk,
+            held=self.held,
+            threads=self.threads,
+            standing=self.standing,
+            clock=self.clock,
+            ids=self.ids,
+            patience_s=self.begin_s,
+        )
+        return await fetching.run(job.upload)
+
+    async def _give_back(self, job: HandedJob, spoilt: Spoilt) -> Denied:
+        """End a job that was begun and cannot run. If dispatch does not hear of it, it goes by the end of the Pod."""
+        denied = Denied("FilesSpoilt", f"Its job cannot be run: {spoilt.why}")
+        log.error("job not run", **self._who, job=job.job_id, why=denied.why)
+        report = JobReport(exit_code=1, exit_reason=spoilt.why, exit_reported=False)
+        try:
+            await self.desk.report(report)
+        except (DispatchError, KubeError) as error:
+            log.warning("end of job not told", **self._who, error=str(error))
+        await self._let_go()
+        return denied
 
     async def _take(
         self, answer: HandedJob | GoHome | HandedBefore | Denied

@@ -6,8 +6,10 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from remuda.agent.collecting import CUT_SHORT
 from remuda.agent.decide.recorded import State
 from remuda.agent.decide.shown import Waits
+from remuda.agent.decide.verdict import is_reported
 from remuda.agent.ledger import Threads, on_the_spot
 from remuda.agent.mailbox import HostMailbox, HostMailboxError, Signs
 from remuda.agent.parts import RunnerRef
@@ -188,6 +190,19 @@ class Tools:
         await self.parts.ledger.write(record)
         self.show(care)
         return record
+
+    async def collected(self, care: Care, record: VmRecord, verdict: Verdict) -> Verdict:
+        """Have the files sent on that its job left, while the VM's place is still its own."""
+        if not record.job_files:
+            return verdict
+        note = CUT_SHORT
+        if is_reported(verdict):
+            runner, mailbox = self.runner(care, record), self.mailbox(care.uid)
+            sent = await self.parts.jobs.collect(record, runner, mailbox)
+            note = verdict.files_note or sent
+        if note:
+            self.say(care, "FilesNotCollected", f"No files came back: {note}", warning=True)
+        return replace(verdict, files_note=note)
 
     async def over(
         self, care: Care, record: VmRecord, verdict: Verdict, state: State = State.EXITED

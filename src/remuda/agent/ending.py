@@ -49,7 +49,8 @@ class EndSteps:
         if care.run_end is not None and (end is None or not end.why):
             end = RunEnd(how=care.run_end.how, at=end.at if end else None, why=care.run_end.why)
         deleting = sight.wanted is Wanted.DELETING
-        await self._tools.over(care, record, settle(record, guest, end, now, deleting=deleting))
+        verdict = settle(record, guest, end, now, deleting=deleting)
+        await self._tools.over(care, record, await self._tools.collected(care, record, verdict))
 
     async def give_up(self, care: Care, sight: Sight) -> None:
         why = "Its VM runs and this agent did not start it: its disk is spent"

@@ -8,15 +8,17 @@ this user alone. What cannot be read is named and counts as lost. Every call blo
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from remuda.agent.record import make_private
 from remuda.control.durable import (
+    UNFINISHED,
     make_durable,
     names_in,
     open_folder,
@@ -24,15 +26,16 @@ from remuda.control.durable import (
     sweep,
     write_whole,
 )
-from remuda.control.untrusted import NotAFile, read_file
+from remuda.control.untrusted import NotAFile, exists, read_file
 from remuda.model.errors import RemudaError
-from remuda.ports.desk import HandedJob, JobKind
+from remuda.ports.desk import HandedJob, JobKind, UploadRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 _SUFFIX: Final = ".json"
+_FILES_SUFFIX: Final = ".files"
 _FORMAT: Final = "remuda.dev/held-job/v1"
 _SIZE_MAX_BYTES: Final = 16 * 1024 * 1024
 """More than the largest job has."""
@@ -52,13 +55,15 @@ class Unreadable:
 
 
 class _Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is written down."""
+    """A job as it is written down. Its files lie beside it."""
 
     pod_uid: str
     job_id: str
     kind: JobKind
     runner_name: str
     document: bytes
+    upload: UploadRef | None = None
+    wants_files: bool = False
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +98,8 @@ class HeldJobs:
             kind=job.kind,
             runner_name=job.runner_name,
             document=job.document,
+            upload=job.upload,
+            wants_files=job.wants_files,
         )
         body = msgspec.json.encode(held)
         seal = sha256(body).hexdigest()
@@ -114,14 +121,54 @@ class HeldJobs:
     def drop(self, pod_uid: str) -> None:
         """Forget it, for good. To do it twice is no error."""
         with self._usable("cleared"), open_folder(self._folder) as folder:
-            if remove(folder, _file(pod_uid)):
+            gone = [remove(folder, name) for name in (_file(pod_uid), _files(pod_uid))]
+            remove(folder, f"{UNFINISHED}{_files(pod_uid)}")
+            if any(gone):
                 self._sync(folder)
+
+    # --- its files ---
+
+    def add_files(self, pod_uid: str, offset: int, data: bytes) -> None:
+        """Put a piece of the files of a job where they belong. They are there once they are sealed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        if offset == 0:
+            flags |= os.O_TRUNC
+        with self._usable("written to"), open_folder(self._folder) as folder:
+            file = os.open(f"{UNFINISHED}{_files(pod_uid)}", flags, 0o600, dir_fd=folder)
+            with os.fdopen(file, "wb") as stream:
+                stream.seek(offset)
+                stream.write(data)
+
+    def seal_files(self, pod_uid: str, upload: UploadRef) -> bool:
+        """Make them durable, if they are what was sent. False: they are not, and must be fetched anew."""
+        name = _files(pod_uid)
+        unfinished = f"{UNFINISHED}{name}"
+        with self._usable("written to"), open_folder(self._folder) as folder:
+            if not exists(folder, unfinished):
+                return False  # not one piece came
+            file = os.open(unfinished, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            with os.fdopen(file, "rb") as stream:
+                digest = file_digest(stream, "sha256").hexdigest()
+                size = os.fstat(stream.fileno()).st_size
+                self._sync(stream.fileno())
+            if (size, digest) != (upload.size_bytes, upload.sha256):
+                remove(folder, unfinished)
+                return False
+            os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+            self._sync(folder)
+        return True
+
+    def files(self, pod_uid: str) -> Path | None:
+        """Return where the files of a job are; None: they are not there whole."""
+        path = self._folder / _files(pod_uid)
+        return path if path.is_file() else None
 
     def drop_all_but(self, pod_uids: Collection[str]) -> tuple[str, ...]:
         """Forget what belongs to no Pod of these; return the names of the files. For what was left by a crash."""
-        kept = {f"{uid}{_SUFFIX}" for uid in pod_uids}
+        kept = {f"{uid}{suffix}" for uid in pod_uids for suffix in (_SUFFIX, _FILES_SUFFIX)}
         with self._usable("cleared"), open_folder(self._folder) as folder:
-            gone = tuple(n for n in names_in(folder) if n.endswith(_SUFFIX) and n not in kept)
+            ours = [n for n in names_in(folder) if n.endswith((_SUFFIX, _FILES_SUFFIX))]
+            gone = tuple(name for name in ours if name not in kept)
             for name in gone:
                 remove(folder, name)
             if gone:
@@ -145,6 +192,10 @@ def _file(pod_uid: str) -> str:
     return f"{pod_uid}{_SUFFIX}"
 
 
+def _files(pod_uid: str) -> str:
+    return _file(pod_uid).removesuffix(_SUFFIX) + _FILES_SUFFIX
+
+
 def _read(content: bytes, pod_uid: str) -> HandedJob:
     try:
         file = msgspec.json.decode(content, type=_File)
@@ -157,5 +208,10 @@ def _read(content: bytes, pod_uid: str) -> HandedJob:
     if job.pod_uid != pod_uid:  # copied by hand, perhaps
         raise _NoJob(f"it is the job of {job.pod_uid}")
     return HandedJob(
-        job_id=job.job_id, kind=job.kind, runner_name=job.runner_name, document=job.document
+        job_id=job.job_id,
+        kind=job.kind,
+        runner_name=job.runner_name,
+        document=job.document,
+        upload=job.upload,
+        wants_files=job.wants_files,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from remuda.agent.asking import Asking, drop
+from remuda.agent.collecting import Collecting, CollectingTimes
 from remuda.agent.held_jobs import HeldJobFailed
 from remuda.agent.pod_desk import PodDesk, Standing
 from remuda.agent.telling import Telling, TellingTimes
@@ -46,6 +47,7 @@ class JobTimes:
     refused_s: float = 120.0
     """For how long refusals may be a passing fault of the API server or of dispatch."""
     telling: TellingTimes = field(default_factory=TellingTimes)
+    collecting: CollectingTimes = field(default_factory=CollectingTimes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,19 @@ class DispatchJobs:
             return await self._runner(runner).telling.follow(record, mailbox)
         while True:
             await self._clock.sleep(_FOR_EVER_S)
+
+    async def collect(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:
+        """Send dispatch the files that its job left. Returns why not; empty: they are there, or not wanted."""
+        if not _is_local(record) or not record.job_files:
+            return ""
+        collecting = Collecting(
+            pod=runner.pod,
+            desk=self._runner(runner).desk,
+            clock=self._clock,
+            ids=self._ids,
+            times=self._times.collecting,
+        )
+        return await collecting.run(mailbox)
 
     async def finish(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> bool:
         """

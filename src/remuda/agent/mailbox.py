@@ -9,6 +9,8 @@ folder at most a second after the guest took it. Every call blocks, for no longe
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import stat
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,7 +39,20 @@ from remuda.control.untrusted import (
     remove_tree,
 )
 from remuda.model.errors import RemudaError
-from remuda.model.mailbox import EXIT, JOB, LOG, READY, STARTED, STOP, Holds, holding
+from remuda.model.job_files import FILES_MAX_BYTES
+from remuda.model.mailbox import (
+    EXIT,
+    FILES_IN,
+    FILES_OUT,
+    JOB,
+    LOG,
+    READY,
+    STARTED,
+    STOP,
+    TAKES_FILES,
+    Holds,
+    holding,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,11 +63,13 @@ if TYPE_CHECKING:
 
 EXIT_MAX_BYTES: Final = 16 * 1024
 EXIT_CODE_MAX: Final = 255
+READY_MAX_BYTES: Final = 4096
 REASON_MAX_CHARS: Final = 200
 LOG_TAIL_MAX_BYTES: Final = 64 * 1024
 LOG_TAIL_MAX_LINES: Final = 200
-BOUNDS: Final = Bounds(bytes_max=64 * 1024 * 1024, entries_max=256)
+BOUNDS: Final = Bounds(bytes_max=64 * 1024 * 1024 + 2 * FILES_MAX_BYTES, entries_max=256)
 """What a guest may put into its mailbox. One that wants to fill the host's disk is ended."""
+_COPIED_BYTES: Final = 1024 * 1024
 LOOK_S: Final = 0.25
 """How often to look whether a job was taken. A job may stay for a second after that; a look may come late."""
 
@@ -67,6 +84,7 @@ class _Exit(msgspec.Struct, frozen=True):
     code: int
     reason: object = ""
     finished_at: object = None
+    files: object = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +93,8 @@ class Signs:
 
     ready: bool = False
     """The guest waits for a job."""
+    takes_files: bool = False
+    """It says that it knows what to do with files. One of an older image would run a job without them."""
     started: bool = False
     """The guest has read its job."""
     holds: Holds = Holds.NOTHING
@@ -111,9 +131,11 @@ class HostMailbox:
             too_much = overfull(folder, BOUNDS)
             held = _held(folder)
             shown = {name for name in (READY, STARTED) if _there(folder, name, odd)}
+            takes_files = READY in shown and _takes_files(folder)
             said = _exit(folder, odd)
         return Signs(
             ready=READY in shown,
+            takes_files=takes_files,
             started=STARTED in shown,
             holds=held,
             exit=said,
@@ -133,6 +155,18 @@ class HostMailbox:
                 )
             write_whole(folder, JOB, document, sync=self._sync)
 
+    def put_files(self, source: Path) -> None:
+        """Put what the job needs in, before the job. To do it twice is no error."""
+        unfinished = f"{UNFINISHED}{FILES_IN}"
+        with self._usable("written to"), self._opened() as folder, source.open("rb") as stream:
+            remove(folder, unfinished)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(unfinished, flags, 0o600, dir_fd=folder), "wb") as copy:
+                shutil.copyfileobj(stream, copy, _COPIED_BYTES)
+                copy.flush()
+                self._sync(copy.fileno())
+            os.rename(unfinished, FILES_IN, src_dir_fd=folder, dst_dir_fd=folder)
+
     def put_stop(self) -> None:
         """Tell the guest to end."""
         with self._usable("written to"), self._opened() as folder:
@@ -141,7 +175,7 @@ class HostMailbox:
     def take_job_back(self) -> None:
         """Remove the job, and what a killed writer left of one. There may be none."""
         with self._usable("cleared"), self._opened() as folder:
-            for name in (JOB, f"{UNFINISHED}{JOB}"):
+            for name in (JOB, f"{UNFINISHED}{JOB}", FILES_IN, f"{UNFINISHED}{FILES_IN}"):
                 # What is no file is the guest's own, and holds no job of ours.
                 with contextlib.suppress(NotAFile):
                     if is_file(folder, name):
@@ -173,9 +207,24 @@ class HostMailbox:
 
     def log_measured(self) -> Measured | None:
         """Say how long the runner's log is; None: there is none that may be read."""
+        return self._measured(LOG)
+
+    def files_measured(self) -> Measured | None:
+        """Say how large the archive is that the guest left; None: there is none that may be read."""
+        return self._measured(FILES_OUT)
+
+    def files_part(self, offset: int, size_max: int) -> bytes:
+        """Return some of that archive, from a place in it; nothing: there is no more that may be read."""
         with self._usable("read"), self._opened() as folder:
             try:
-                return measure(folder, LOG)
+                return read_part(folder, FILES_OUT, offset, size_max) or b""
+            except NotAFile:
+                return b""
+
+    def _measured(self, name: str) -> Measured | None:
+        with self._usable("read"), self._opened() as folder:
+            try:
+                return measure(folder, name)
             except NotAFile:
                 return None
 
@@ -223,6 +272,14 @@ def _there(folder: int, name: str, odd: list[str]) -> bool:
         return False
 
 
+def _takes_files(folder: int) -> bool:
+    try:
+        said = read_file(folder, READY, READY_MAX_BYTES) or b""
+    except NotAFile:
+        return False
+    return TAKES_FILES.encode() in said.split()
+
+
 def _exit(folder: int, odd: list[str]) -> GuestExit | None:
     try:
         content = read_file(folder, EXIT, EXIT_MAX_BYTES)
@@ -239,7 +296,10 @@ def _exit(folder: int, odd: list[str]) -> GuestExit | None:
         odd.append(f"{EXIT} names a code that is no exit code")
         return None
     return GuestExit(
-        code=said.code, reason=_reason(said.reason), finished_at=_time(said.finished_at)
+        code=said.code,
+        reason=_reason(said.reason),
+        finished_at=_time(said.finished_at),
+        files_note=_reason(said.files),
     )
 
 

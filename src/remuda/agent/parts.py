@@ -75,6 +75,14 @@ class Jobs(Protocol):
         """Tell dispatch the job's output while it runs. Returns only if the job must stop: why. Else runs for ever."""
         ...
 
+    async def collect(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:
+        """
+        Send dispatch the files that the job left, before its end is told; may be repeated. Returns why not.
+
+        Bounded in time; nothing but cancellation is raised. Empty also where nobody wants any.
+        """
+        ...
+
     async def finish(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> bool:
         """
         Tell dispatch the rest of the output and the verdict; may be repeated. Whether it was heard.

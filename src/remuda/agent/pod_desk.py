@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from remuda.agent.tokens import PodTokens
     from remuda.model.errors import RemudaError
     from remuda.ports.clock import Clock
-    from remuda.ports.desk import Desks, JobReport, PollAnswer, ReportReply
+    from remuda.ports.desk import (
+        Desks,
+        FilePiece,
+        FilesRefused,
+        JobReport,
+        PollAnswer,
+        ReportReply,
+    )
 
 T = TypeVar("T")
 
@@ -38,6 +45,12 @@ class PodDesk:
 
     async def report(self, report: JobReport) -> ReportReply | NotYou:
         return await self._known(lambda: self._desk.report(self._runner.pod, report))
+
+    async def fetch_files(self, offset: int) -> bytes | FilesRefused | NotYou:
+        return await self._known(lambda: self._desk.fetch_files(self._runner.pod, offset))
+
+    async def send_files(self, piece: FilePiece) -> int | FilesRefused | NotYou:
+        return await self._known(lambda: self._desk.send_files(self._runner.pod, piece))
 
     async def _known(self, ask: Callable[[], Awaitable[T]]) -> T:
         token = self._token = await self._tokens.get(self._runner)

@@ -163,4 +163,5 @@ def _ended(verdict: Verdict, piece: Piece) -> JobReport:
         exit_reason=reason,
         exit_reported=is_reported(verdict),
         finished_at=verdict.finished_at,
+        files_note=verdict.files_note,
     )

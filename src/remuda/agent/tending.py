@@ -109,7 +109,7 @@ class Tending:
             message = f"Dispatch wants it to stop: {end}" if end else "Dispatch wants it to stop"
             end = failed("Cancelled", message, self._parts.clock.now())
         if end is not None:
-            await self._tools.over(care, record, end)
+            await self._tools.over(care, record, await self._tools.collected(care, record, end))
 
     # --- until ready --------------------------------------------------------------------------------------------------
 
@@ -164,13 +164,27 @@ class Tending:
             job_id=job.job_id,
             job_kind=job.kind.value,
             job_deadline=_deadline(job.document),
+            job_files=job.wants_files,
         )
+        if job.upload is not None and not self._tools.signs(care).takes_files:
+            await self._cannot_take(care, record)
+            return
         await self._tools.write(care, record)
+        if job.files is not None:
+            source = job.files
+            await self._parts.threads(lambda: self._tools.mailbox(care.uid).put_files(source))
         # What cannot be put in leaves DELIVERING behind: the next look finds out whether a job is in there.
         self._tools.mailbox(care.uid).put_job(_for_guest(job.document, care.pod))
         record = replace(record, state=State.DELIVERED, delivered_at=clock.now())
         await self._tools.write(care, record)
         self._tools.say(care, "JobDelivered", f"The job {job.job_id} was handed to its guest")
+        await self._parts.jobs.delivered(self._tools.runner(care, record))
+
+    async def _cannot_take(self, care: Care, record: VmRecord) -> None:
+        """End a runner whose guest would run its job without the files that it needs."""
+        why = "Its job needs files, and the guest of its image is too old to unpack any: build it anew"
+        verdict = failed("GuestTooOld", why, self._parts.clock.now())
+        await self._tools.over(care, record, verdict)
         await self._parts.jobs.delivered(self._tools.runner(care, record))
 
     async def _take_back(self, care: Care) -> str:

@@ -30,10 +30,11 @@ from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.logs import set_up_logs
 from remuda.cli.serving import ServerSettings, serve
 from remuda.dispatch import tokens as token_work
-from remuda.dispatch.settings import DispatchSettings
+from remuda.dispatch.settings import DispatchSettings, FileSettings
 from remuda.kube.quantity import parse_quantity
 from remuda.model.errors import BadInput
 from remuda.model.job import Os, Size
+from remuda.model.job_files import FILES_MAX_BYTES
 from remuda.ports.api_tokens import Role
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _LIMIT = re.compile(r"(linux|darwin)=(\d{1,6}):(\S+)")
 _MIB = 1024 * 1024
 _MEMORY_MAX_MIB = 1_000_000_000
+_FILES_TOTAL_MAX = 2**50
 _DATA = Path("data/postgres")
 
 
@@ -119,6 +121,24 @@ _data = click.option(
     help="What a tenant may use at once when it is first seen. May be repeated; in the variable, separated by blanks.",
 )
 @click.option(
+    "--files-max",
+    envvar="REMUDA_FILES_MAX",
+    show_envvar=True,
+    default="64Mi",
+    show_default=True,
+    metavar="SIZE",
+    help="The largest upload of remuda run, packed. At most 64Mi; 0 takes none.",
+)
+@click.option(
+    "--files-total",
+    envvar="REMUDA_FILES_TOTAL",
+    show_envvar=True,
+    default="4Gi",
+    show_default=True,
+    metavar="SIZE",
+    help="What all files that go with jobs and come back may have in the database together.",
+)
+@click.option(
     "--migrate/--no-migrate",
     "wants_migration",
     default=True,
@@ -152,6 +172,8 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
     data: Path,
     controller: str,
     default_limits: tuple[str, ...],
+    files_max: str,
+    files_total: str,
     wants_migration: bool,
     github_file: Path | None,
     log_format: LogFormat | None,
@@ -185,6 +207,7 @@ def server(  # noqa: PLR0913 - one parameter per option is how click works
                 controller=account,
                 controller_namespace=account_namespace,
                 limits=_limits(default_limits),
+                files=_files(files_max, files_total),
             ),
             listen=Listen.parse(listen),
             data=data.absolute(),
@@ -206,6 +229,21 @@ async def _until_told_to_stop(settings: ServerSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     await serve(settings, stop)
     log.info("stopped")
+
+
+def _files(largest: str, total: str) -> FileSettings:
+    sizes = []
+    for name, text in (("files-max", largest), ("files-total", total)):
+        size = parse_quantity(text).ceil()
+        bound = FILES_MAX_BYTES if name == "files-max" else _FILES_TOTAL_MAX
+        if not 0 <= size <= bound:
+            raise BadInput(
+                f"The size {text!r} of --{name} cannot be used",
+                why="it is less than 0, or more than can be carried",
+                fix="Write it like 64Mi, which is the most that an upload may have",
+            )
+        sizes.append(size)
+    return FileSettings(bytes_max=sizes[0], total_max_bytes=sizes[1])
 
 
 def _limits(texts: tuple[str, ...]) -> dict[Os, Size]:

@@ -11,12 +11,18 @@ if TYPE_CHECKING:
 # --- to the guest ---
 JOB: Final = "job.json"
 STOP: Final = "stop"
+FILES_IN: Final = "files-in.tgz"
+"""What is unpacked before the job begins. There before the job is, and gone with it."""
 # --- from the guest ---
 READY: Final = "ready"
 STARTED: Final = "started"
 """Written after the job was read and before it is removed: so at no moment a taken job looks like none."""
 EXIT: Final = "exit.json"
 LOG: Final = "runner.log"
+FILES_OUT: Final = "files-out.tgz"
+"""What the job left of what is to come back. There before the exit is, or not at all."""
+TAKES_FILES: Final = "files"
+"""A word in ``ready``: this guest unpacks what came with its job, and packs what is to come back."""
 
 
 class Holds(Enum):

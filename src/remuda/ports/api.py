@@ -297,6 +297,10 @@ class Outcome(Row, frozen=True, kw_only=True):
     cancelled_at: datetime | None = None
     """When somebody asked for its end."""
     ended_at: datetime | None = None
+    files_bytes: int | None = None
+    """How large the archive is that came back; None: none did."""
+    files_note: str = ""
+    """Why files that were asked for did not come back."""
 
 
 class Submitted(Row, frozen=True, kw_only=True):
@@ -345,6 +349,14 @@ ALL_JOBS: Final = JobsWanted()
 ALL_EVENTS: Final = EventsWanted()
 
 
+@dataclass(frozen=True, slots=True)
+class SentFiles:
+    """An archive that was sent whole."""
+
+    file_id: str
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A script or a command to run once. Neither is a place for secrets, and the environment is none."""
@@ -356,6 +368,8 @@ class NewJob:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: int = 3600
     name: str = ""
+    upload: SentFiles | None = None
+    download: tuple[str, ...] = ()
 
 
 class Cancellation(StrEnum):
@@ -450,6 +464,14 @@ class Api(Protocol):
         With ``follow`` it stays until the job is over, or until the line was silent for long or the server goes: then
         it ends too, and who wants to go on asks again behind what came. Raises ApiUnavailable if the line breaks.
         """
+        ...
+
+    async def send_files(self, file_id: str, *, size: int, offset: int, data: bytes) -> int:
+        """Send some of an archive of that size, for a job to come; return where to go on. May be repeated."""
+        ...
+
+    def files(self, job_id: str, *, offset: int = 0) -> AsyncGenerator[bytes, None]:
+        """Read what came back of a local job, from a place on, over one connection. ApiUnavailable: it broke."""
         ...
 
     async def ready(self) -> str:

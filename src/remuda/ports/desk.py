@@ -17,6 +17,7 @@ from msgspec import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 REASON_MAX_CHARS: Final = 300
 """As much of a reason as is told."""
@@ -29,6 +30,14 @@ class JobKind(StrEnum):
     LOCAL = "local"
 
 
+@dataclass(frozen=True, slots=True)
+class UploadRef:
+    """The archive that must be in the mailbox before the job is."""
+
+    size_bytes: int
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedJob:
     """200: the job is ours, and nobody else's."""
@@ -38,6 +47,11 @@ class HandedJob:
     runner_name: str
     document: bytes = field(repr=False)
     """What goes into the mailbox as ``job.json``. A secret."""
+    upload: UploadRef | None = None
+    wants_files: bool = False
+    """Whether files are to come back."""
+    files: Path | None = None
+    """Where the upload lies on this host, once it is there whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,13 @@ class AskLater:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class FilesRefused:
+    """404, 409 or 413: files are not given or taken, and asking again does not help."""
+
+    why: str
+
+
 PollAnswer = HandedJob | NoJobYet | GoHome | HandedBefore | NotYou | AskLater
 
 
@@ -91,6 +112,8 @@ class JobReport:
     exit_reported: bool = True
     """Whether the code is the job's own. Else it is only the Pod's: nobody knows how the job itself ended."""
     finished_at: datetime | None = None
+    files_note: str = ""
+    """Why files that were to come back did not."""
 
     def body(self) -> bytes:
         said: dict[str, Any] = {}
@@ -104,6 +127,8 @@ class JobReport:
             said["exit"] = {"code": self.exit_code, "reason": reason}
             if not self.exit_reported:
                 said["exit"]["reported"] = False
+            if self.files_note:
+                said["exit"]["files"] = self.files_note[:REASON_MAX_CHARS]
             if self.finished_at is not None:
                 said["exit"]["finished_at"] = self.finished_at
         return msgspec.json.encode(said)
@@ -118,6 +143,16 @@ class ReportReply(msgspec.Struct, frozen=True):
     """Output is missing: neither log nor exit was taken. Send them from here."""
 
 
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Some of what comes back from a job."""
+
+    size_bytes: int
+    """Of all of it."""
+    offset: int
+    data: bytes = field(repr=False)
+
+
 class Desk(Protocol):
     """Dispatch, for one runner. Nothing is tried again here. Every error is a DispatchError."""
 
@@ -127,6 +162,14 @@ class Desk(Protocol):
 
     async def report(self, pod: str, report: JobReport) -> ReportReply | NotYou:
         """Say how the job of a Pod goes."""
+        ...
+
+    async def fetch_files(self, pod: str, offset: int) -> bytes | FilesRefused | NotYou:
+        """Return some of what the job of a Pod needs, from a place on; nothing past its end."""
+        ...
+
+    async def send_files(self, pod: str, piece: FilePiece) -> int | FilesRefused | NotYou:
+        """Send some of what the job of a Pod left; return where to go on."""
         ...
 
 

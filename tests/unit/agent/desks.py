@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from remuda.agent.decide.recorded import State, VmRecord
-    from remuda.ports.desk import Desk, JobReport, NotYou, PollAnswer
+    from remuda.ports.desk import Desk, FilePiece, FilesRefused, JobReport, NotYou, PollAnswer
     from remuda.ports.kube import BoundPod, KubeError
 
 P = ParamSpec("P")
@@ -123,6 +123,16 @@ class ScriptedDesks:
     told_as: list[str] = field(default_factory=list)
     hangs: set[str] = field(default_factory=set)
     """Tokens whose calls are never answered."""
+    upload: bytes = b""
+    """The files that a job needs."""
+    piece_bytes: int = 4
+    """How much of them is given at once."""
+    fetches: deque[bytes | FilesRefused | NotYou | Exception] = field(default_factory=deque)
+    """What is answered first to who fetches."""
+    sent: bytearray = field(default_factory=bytearray)
+    """The files that came back."""
+    sends: deque[int | FilesRefused | NotYou | Exception] = field(default_factory=deque)
+    """What is answered first to who sends; then as much is taken as came."""
 
     def acting_as(self, bearer: Callable[[], str]) -> Desk:
         return _ScriptedDesk(self, bearer)
@@ -157,6 +167,28 @@ class _ScriptedDesk:
         if isinstance(answer, Exception):
             raise answer
         return await answer(report) if callable(answer) else answer
+
+    async def fetch_files(self, pod: str, offset: int) -> bytes | FilesRefused | NotYou:
+        del pod
+        desks = self.desks
+        answer = desks.fetches.popleft() if desks.fetches else None
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is not None:
+            return answer
+        return desks.upload[offset : offset + desks.piece_bytes]
+
+    async def send_files(self, pod: str, piece: FilePiece) -> int | FilesRefused | NotYou:
+        del pod
+        desks = self.desks
+        answer = desks.sends.popleft() if desks.sends else None
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is not None:
+            return answer
+        if piece.offset <= len(desks.sent):
+            desks.sent[piece.offset :] = piece.data
+        return len(desks.sent)
 
 
 @dataclass

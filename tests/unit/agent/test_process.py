@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.kube.core import Node, Pod
-    from remuda.ports.desk import JobReport, PollAnswer
+    from remuda.ports.desk import FilePiece, JobReport, PollAnswer
     from remuda.ports.kube import Kube
     from remuda.ports.vms import Inventory
 
@@ -59,6 +59,12 @@ class NoJobs:
     async def report(self, pod: str, report: JobReport) -> ReportReply:
         del pod, report
         return ReportReply()
+
+    async def fetch_files(self, pod: str, offset: int) -> bytes:
+        raise AssertionError(f"{pod} has no job, and asks for its files from {offset} on")
+
+    async def send_files(self, pod: str, piece: FilePiece) -> int:
+        raise AssertionError(f"{pod} has no job, and sends files from {piece.offset} on")
 
 
 @asynccontextmanager

@@ -6,8 +6,9 @@ mailbox are understood, by their names, each within its size and only so often. 
 guest is not heard any more: there is no way back from half a message.
 
 A message is a line and, where the line ends with a size, that many bytes. From the guest: ``who`` (it asks who it is),
-``put NAME SIZE``, ``log SIZE`` (more of runner.log), ``disk PERCENT``. From the host: ``id …``, ``put NAME SIZE``,
-``rm NAME``, ``off``.
+``put NAME SIZE``, ``log SIZE`` (more of runner.log), ``files SIZE`` (more of what is to come back), ``disk PERCENT``.
+From the host: ``id …``, ``put NAME SIZE``, ``more NAME SIZE`` and at its end ``done NAME`` (a file that is too large to
+be put at once), ``rm NAME``, ``off``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from remuda.model.mailbox import EXIT, JOB, READY, STARTED, STOP
+from remuda.model.mailbox import EXIT, FILES_IN, JOB, READY, STARTED, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +30,14 @@ CHUNK_MAX_BYTES: Final = 64 * 1024
 """How much more of its log it may send at once."""
 CHUNKS_MAX: Final = 10_000_000
 """How often: a guest looks five times a second, so that is three weeks of a job that never stops printing."""
+FILE_CHUNKS_MAX: Final = 100_000
+"""The same, of the archive that is to come back: many more than it has, if each is as large as it may be."""
 DISKS_MAX: Final = 100_000
 """How often it may say how full its disk is; each time a file is written."""
 JOB_MAX_BYTES: Final = 4 * 1024 * 1024
 LINE_MAX_BYTES: Final = 64
 _LINE: Final = re.compile(
-    rb"(?:(who)|put ([a-z.]{1,16}) ([0-9]{1,7})|log ([0-9]{1,7})|disk ([0-9]{1,3}))\Z"
+    rb"(?:(who)|put ([a-z.]{1,16}) ([0-9]{1,7})|(log|files) ([0-9]{1,7})|disk ([0-9]{1,3}))\Z"
 )
 _PERCENT_MAX: Final = 100
 
@@ -64,13 +67,20 @@ class MoreLog:
 
 
 @dataclass(frozen=True, slots=True)
+class MoreFiles:
+    """The next of the archive that is to come back. All of it comes before the exit."""
+
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class DiskUsed:
     """How full the guest's disk is."""
 
     percent: int
 
 
-Message: TypeAlias = Asked | Put | MoreLog | DiskUsed
+Message: TypeAlias = Asked | Put | MoreLog | MoreFiles | DiskUsed
 
 
 @dataclass(slots=True)
@@ -79,7 +89,7 @@ class Hearing:
 
     _raw: bytearray = field(default_factory=bytearray)
     _awaited: tuple[str, int] | None = None
-    """The file whose bytes come next, and how many; an empty name: the log."""
+    """The file whose bytes come next, and how many; of the log and of the archive it is a part."""
     _times: dict[str, int] = field(default_factory=dict)
 
     def feed(self, raw: bytes) -> Iterator[Message]:
@@ -113,7 +123,7 @@ class Hearing:
         found = _LINE.match(line)
         if found is None:
             raise Garbled("a line is none that a guest says")
-        who, name, size, more, percent = found.groups()
+        who, name, size, part, more, percent = found.groups()
         if who or percent is not None:
             self._count("who" if who else "disk", TIMES_MAX if who else DISKS_MAX)
             if who:
@@ -121,8 +131,9 @@ class Hearing:
             if int(percent) > _PERCENT_MAX:
                 raise Garbled("a disk is more than full")
             return DiskUsed(int(percent))
-        if more is not None:
-            self._awaits("", int(more), CHUNK_MAX_BYTES, CHUNKS_MAX)
+        if part is not None:
+            times_max = CHUNKS_MAX if part == b"log" else FILE_CHUNKS_MAX
+            self._awaits(part.decode(), int(more), CHUNK_MAX_BYTES, times_max)
         else:
             known = name.decode()
             if known not in SIZES_MAX:
@@ -132,7 +143,7 @@ class Hearing:
 
     def _awaits(self, name: str, size: int, size_max: int, times_max: int) -> None:
         if size > size_max:
-            raise Garbled(f"{name or 'a part of the log'} is larger than {size_max} bytes")
+            raise Garbled(f"what is said of {name} is larger than {size_max} bytes")
         self._count(name, times_max)
         self._awaited = (name, size)
 
@@ -149,7 +160,9 @@ class Hearing:
         content = bytes(self._raw[:size])
         del self._raw[:size]
         self._awaited = None
-        return Put(name, content) if name else MoreLog(content)
+        if name == "log":
+            return MoreLog(content)
+        return MoreFiles(content) if name == "files" else Put(name, content)
 
 
 # --- what the host says -----------------------------------------------------------------------------------------------
@@ -183,6 +196,19 @@ def put(name: str, content: bytes) -> bytes:
     """Put a file into the guest's mailbox."""
     assert name in (JOB, STOP)
     return f"put {name} {len(content)}\n".encode() + content
+
+
+def more(name: str, content: bytes) -> bytes:
+    """Send the next part of a file that is not in the guest's mailbox before ``done``."""
+    assert name == FILES_IN
+    assert content, "the end of a file is said by another word"
+    return f"more {name} {len(content)}\n".encode() + content
+
+
+def done(name: str) -> bytes:
+    """Put the file into the guest's mailbox whose parts were sent."""
+    assert name == FILES_IN
+    return f"done {name}\n".encode()
 
 
 def remove(name: str) -> bytes:

@@ -64,6 +64,8 @@ class Verdict:
     message: str
     """A sentence, for people."""
     finished_at: datetime
+    files_note: str = ""
+    """Why files that were to come back of its job did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,8 @@ class VmRecord:
     """As in the job: ``github`` or ``local``. Dispatch hears the output and the end of a local one from us."""
     delivered_at: datetime | None = None
     job_deadline: datetime | None = None
+    job_files: bool = False
+    """Whether files are to come back of its job."""
     verdict: Verdict | None = None
 
     @property

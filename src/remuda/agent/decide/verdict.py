@@ -33,6 +33,8 @@ class GuestExit:
     code: int
     reason: str = ""
     finished_at: datetime | None = None
+    files_note: str = ""
+    """Why it packed nothing of what is to come back."""
 
 
 def settle(
@@ -80,6 +82,7 @@ def _reported(record: VmRecord, guest: GuestExit, end: RunEnd | None, now: datet
         reason="Completed" if guest.code == 0 else "Error",
         message=guest.reason[:MESSAGE_MAX_CHARS],
         finished_at=at if at is not None and believed else ended_at,
+        files_note=guest.files_note,
     )
 
 
