@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from remuda.cli.tree.parts import STARTED
 from remuda.cli.tree.runs import Run
 from tests.support.agents import kill_all_below, processes_below
 from tests.support.eventually import eventually
+from tests.support.ordinary import ordinary_user
 from tests.support.postgres import private_folder
 from tests.support.processes import POLL_S, pause
 from tests.support.servers import Api
@@ -60,6 +62,8 @@ class Tree:
     options: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """More variables for whoever is started."""
+    prefix: tuple[str, ...] = ()
+    """What commands are begun with, such as to run them as another user."""
 
     @property
     def folder(self) -> Folder:
@@ -69,10 +73,14 @@ class Tree:
     def kubeconfig(self) -> Path:
         return self.folder.home.kubeconfig
 
+    def argv(self, command: str, *more: str) -> list[str]:
+        ours = (sys.executable, "-m", "remuda.cli.main")
+        return [*self.prefix, *ours, command, f"--data={self.data}", *more]
+
     def remuda(self, command: str, *more: str, timeout_s: float = DOWN_S) -> Answer:
         """Run a command on this folder to its end."""
         answer = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "-m", "remuda.cli.main", command, f"--data={self.data}", *more],
+            self.argv(command, *more),
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -84,7 +92,7 @@ class Tree:
     def begin(self, command: str, *more: str, **how: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - as Popen takes them
         """Begin a command on this folder, in a session of its own; its words are in ``stdout``."""
         return subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", "remuda.cli.main", command, f"--data={self.data}", *more],
+            self.argv(command, *more),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -223,6 +231,18 @@ class Tree:
             probe, lambda s: bool(s and s["exit_code"] is not None), within_s=WAIT_S
         )
         return int(session["exit_code"])
+
+
+@contextlib.contextmanager
+def an_ordinary_tree(*options: str) -> Iterator[Tree]:
+    """Make a folder for a tree of an ordinary user, whoever runs the tests."""
+    with a_tree(*options) as tree:
+        user = ordinary_user()
+        home = tree.data.parent
+        if user.uid != os.geteuid():
+            os.chown(home, user.uid, user.gid)
+        env = {"HOME": str(home), "TMPDIR": str(home)}
+        yield dataclasses.replace(tree, prefix=user.prefix, env=env)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -16,6 +16,7 @@ import click
 
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.finding import default_home
+from remuda.cli.progress import Screen, beside, is_watched
 from remuda.cli.tree.decide.driver import choose_driver, offer_of, runner_size, vms_of
 from remuda.cli.tree.decide.last_words import last_words
 from remuda.cli.tree.decide.pool import PoolWish
@@ -32,6 +33,7 @@ from remuda.cli.tree.folder import (
 from remuda.cli.tree.machine import look_at_machine, node_name
 from remuda.cli.tree.parts import CONTROL_PLANE, FLEET, NAMESPACE, SERVER, Layout, environment
 from remuda.cli.tree.ports import settle
+from remuda.cli.tree.progress import show_start
 from remuda.cli.tree.state import read_state
 from remuda.cli.tree.supervisor import Plan, Supervisor, sweep
 from remuda.model.errors import RemudaError
@@ -164,13 +166,23 @@ async def _run(folder: Folder, told: Told) -> None:
     if left := await sweep(folder):
         _say(f"Ended what an earlier remuda up left: {', '.join(left)}")
     plan = make_plan(folder, told, before)
-    supervisor = Supervisor(plan, clock=clock, ids=ids, say=_say)
+    # What is said into a log, as of one in the background, is for those who look for its end.
+    screen = Screen(sys.stderr, quiet=not is_watched(sys.stderr, os.environ))
 
-    def tell() -> None:
-        with suppress(OSError):
-            click.echo(report(folder))
+    def say(line: str) -> None:
+        screen.clear()
+        _say(line)
 
-    await supervisor.run(stop, tell)
+    supervisor = Supervisor(plan, clock=clock, ids=ids, say=say)
+    async with beside(show_start(folder, screen, clock)) as showing:
+
+        def tell() -> None:
+            showing.cancel()
+            screen.clear()
+            with suppress(OSError):
+                click.echo(report(folder))
+
+        await supervisor.run(stop, tell)
     _say(
         "Stopped. What the fleet knows is kept; jobs that run go on, and the next remuda up takes them up."
     )
@@ -252,7 +264,7 @@ def _detach(folder: Folder, told: Told) -> None:
             cwd=folder.root,
             start_new_session=True,
         )
-    asyncio.run(_until_up(folder, process))
+    asyncio.run(_shown_until_up(folder, process))
 
 
 def _again(folder: Folder, told: Told) -> list[str]:
@@ -267,6 +279,15 @@ def _again(folder: Folder, told: Told) -> list[str]:
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     return [f"--data={folder.root}", *given]
+
+
+async def _shown_until_up(folder: Folder, process: subprocess.Popen[bytes]) -> None:
+    screen = Screen(sys.stderr)
+    try:
+        async with beside(show_start(folder, screen, SystemClock())):
+            await _until_up(folder, process)
+    finally:
+        screen.clear()
 
 
 async def _until_up(folder: Folder, process: subprocess.Popen[bytes]) -> None:

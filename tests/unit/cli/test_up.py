@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +12,9 @@ from click.testing import CliRunner
 
 from remuda.cli.down import down
 from remuda.cli.status import status
-from remuda.cli.tree.folder import Folder, Kept, held, prepare
+from remuda.cli.tree.folder import AlreadyUp, Folder, Kept, held, prepare
 from remuda.cli.tree.parts import CONTROL_PLANE, SERVER
+from remuda.cli.tree.ports import PortTaken
 from remuda.cli.up import Told, make_plan, up
 from remuda.model.errors import BadInput
 
@@ -116,3 +119,53 @@ def test_status_names_each_part_of_a_tree_that_is_just_beginning(folder: Folder)
     assert answer.exit_code == 1
     assert "Not all is well: control-plane, server, controller, agent" in answer.output
     assert "agent: it does not run" in answer.output
+
+
+# --- what is in the way -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("detach", [[], ["--detach"]], ids=["in the foreground", "detached"])
+def test_a_second_one_is_told_who_the_first_is(folder: Folder, detach: list[str]) -> None:
+    with held(folder):
+        answer = CliRunner().invoke(up, ["--data", str(folder.root), *detach])
+
+    assert isinstance(answer.exception, AlreadyUp)
+    assert f"process {os.getpid()} uses" in answer.exception.why
+    assert "remuda down" in answer.exception.fix
+
+
+def test_a_port_that_another_has_is_named_before_anything_starts(folder: Folder) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        answer = CliRunner().invoke(
+            up, ["--data", str(folder.root), "--driver", "process", "--kube-port", str(port)]
+        )
+
+    assert isinstance(answer.exception, PortTaken)
+    assert f"127.0.0.1:{port}" in answer.exception.what
+    assert "--kube-port" in answer.exception.fix
+    assert list((folder.root / "parts").iterdir()) == []
+
+
+def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for command in (up, down, status):
+        answer = CliRunner().invoke(command, ["--data", str(tmp_path / "file")])
+        assert answer.exit_code == 2
+        assert "is a file" in answer.output
+
+
+def test_certificates_that_are_half_there_are_named_before_anything_starts(folder: Folder) -> None:
+    folder.pki.mkdir(parents=True)
+    for name in ("ca.crt", "ca.key"):
+        (folder.pki / name).write_text("-----BEGIN")
+
+    answer = CliRunner().invoke(up, ["--data", str(folder.root), "--driver", "process"])
+
+    assert isinstance(answer.exception, BadInput)
+    assert "cannot be read" in answer.exception.what
+    assert "pki" in answer.exception.fix
+    assert list((folder.root / "parts").iterdir()) == []
