@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from remuda.adapters.system import SystemClock
+from remuda.cli.progress import Screen, shown
 from remuda.cli.tree import vms
 from remuda.cli.tree.folder import data_folder, held, holder
 from remuda.cli.tree.parts import STOPPED
+from remuda.cli.tree.progress import ending
 from remuda.cli.tree.runs import Run
 from remuda.cli.tree.supervisor import shut_down
 from remuda.model.errors import RemudaError
@@ -59,14 +62,17 @@ def down(data: Path | None, *, end_jobs: bool) -> None:
 
 
 async def _down(folder: Folder, *, end_jobs: bool) -> None:
-    was_up = await _end_supervisor(folder)
+    clock, screen = SystemClock(), Screen(sys.stderr)
+    async with shown(screen, clock, lambda: ending(folder)):
+        was_up = await _end_supervisor(folder)
     if not folder.lock.exists():
         click.echo(f"Nothing runs in {folder.root}.")
         return
     with held(folder):  # nobody may begin meanwhile
         if any(Run(folder, name).is_alive for name in STOPPED):
             was_up = True
-            await shut_down(folder, SystemClock())
+            async with shown(screen, clock, lambda: ending(folder)):
+                await shut_down(folder, clock)
         click.echo("It is down." if was_up else f"Nothing runs in {folder.root}.")
         if (kept := folder.kept()) is not None:
             await _see_to_vms(folder, kept, end_jobs=end_jobs)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.cli.tables import cut, duration
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
     from typing import TextIO
 
     from remuda.ports.clock import Clock
@@ -114,10 +114,24 @@ async def shown(
             screen.progress(text, clock.monotonic() - began, share)
             await clock.sleep(_TICK_S)
 
-    async with asyncio.TaskGroup() as group:
-        showing = group.create_task(show(), name="progress")
-        try:
+    try:
+        async with beside(show()):
             yield
+    finally:
+        screen.clear()
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Do something for as long as something else lasts. What goes wrong with that is raised as it is."""
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work, name="beside")
+        try:
+            yield task
+        except Exception as error:  # noqa: BLE001 - it is raised below, and not in a group
+            failure = error
         finally:
-            showing.cancel()
-            screen.clear()
+            task.cancel()
+    if failure is not None:
+        raise failure
