@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from remuda.adapters.postgres.source import join_source
 from remuda.adapters.status_server import Listen
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.logs import set_up_logs
+from remuda.cli.progress import Screen, shown
 from remuda.cli.serving import ServerSettings, serve
 from remuda.dispatch import tokens as token_work
 from remuda.dispatch.settings import DispatchSettings, FileSettings
@@ -310,7 +312,11 @@ def migrate(data: Path, *, check: bool) -> None:
 
 async def _migrate(data: Path, *, check: bool) -> bool:
     """Migrate, or only look; return whether anything is still to be done."""
-    async with join_source(os.environ, data) as source:
+    words = "looking at the database" if check else "bringing the database up to date"
+    async with (
+        shown(Screen(sys.stderr), SystemClock(), lambda: (words, None)),
+        join_source(os.environ, data) as source,
+    ):
         if check:
             steps = await pending(source.settings)
             told = "is pending"
