@@ -49,17 +49,18 @@ def test_clones_of_one_home_wait_for_each_other_and_all_are_whole(tart: StandIn)
 
 async def test_a_clone_that_is_killed_half_way_leaves_nothing(tart: StandIn) -> None:
     tart.make("golden", IDLE)
-    tart.order(Fault(verb="clone", kind="stall"))
+    tart.order(Fault(verb="clone", kind="stall", vm="a"))
     clone = tart.start("clone", "golden", "a")
     scratch = tart.home / "tmp"
 
-    async def copied() -> bool:
-        return scratch.exists() and bool(list(scratch.glob("*/nvram.bin")))
+    async def stalls() -> bool:
+        return not tart.desk.waiting()
 
-    await eventually(copied)
+    await eventually(stalls)
+    assert list(scratch.glob("*/nvram.bin")), "it has copied"
     waits = tart.start("clone", "golden", "b")
     tart.kill(clone)
-    assert waits.wait(30) == 0, "its lock went with it"
+    assert waits.wait(120) == 0, "its lock went with it"
     assert list(tart.listed()) == ["b", "golden"]
     assert list(scratch.iterdir()) == [], "what it left was cleaned by list"
 

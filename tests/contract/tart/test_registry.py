@@ -227,9 +227,11 @@ async def test_the_client_stores_in_chunks_of_any_size(
     blob = Blob(digest_of(content), len(content))
     try:
         assert await client.push_blob(image, blob, content)
-        assert b"".join([piece async for piece in client.blob(image, blob)]) == content
+        pieces: list[bytes] = []
+        assert sum([count async for count in client.blob(image, blob, pieces.append)]) == blob.size
+        assert b"".join(pieces) == content
         empty = Blob(digest_of(b""), 0)
         assert await client.push_blob(image, empty, b"")
-        assert [piece async for piece in client.blob(image, empty)] == []
+        assert [count async for count in client.blob(image, empty, pieces.append)] == []
     finally:
         await client.close()

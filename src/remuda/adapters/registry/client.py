@@ -7,7 +7,6 @@ what came before is to be thrown away if ``blob`` raises.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import itertools
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
-    import aiohttp
-
+    from remuda.adapters.registry.connections import Answer
     from remuda.adapters.registry.names import ImageName
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
-_PIECE_BYTES: Final = 1024 * 1024
+_TURN_BYTES: Final = 1024 * 1024
+"""After how many bytes the progress of a blob is told."""
 _ERROR_MAX_BYTES: Final = 2000
 _BREAKS_MAX: Final = 100
 """How often one blob may break off at all: a byte each time is no progress worth having."""
@@ -92,35 +91,34 @@ class RegistryClient:
             raise BadAnswer(ask.what, why=why, fix=_LOOK)
         return FetchedManifest(digest, raw)
 
-    async def blob(self, image: ImageName, blob: Blob) -> AsyncGenerator[bytes, None]:
-        """Give the bytes of a blob, and raise at the end if they were the wrong ones."""
+    async def blob(
+        self, image: ImageName, blob: Blob, take: Callable[[bytes], object]
+    ) -> AsyncGenerator[int, None]:
+        """
+        Have the bytes of a blob taken, and raise at the end if they were the wrong ones.
+
+        ``take`` is called piece by piece, in the thread that reads. Gives how many bytes came, again and again.
+        """
         ask = Ask(
             what=f"A layer of {image} cannot be fetched", image=image, path=f"blobs/{blob.digest}"
         )
-        seen, got, failures = hashlib.sha256(), 0, 0
+        arriving, failures = _Arriving(ask.what, blob, take), 0
         for turn in itertools.count(1):
-            before = got
+            before = arriving.got
             try:
-                async with aclosing(self._rest(ask, got)) as pieces:
-                    async for piece in pieces:
-                        got += len(piece)
-                        if got > blob.size:
-                            why = f"more than its {blob.size} bytes come"
-                            raise BadAnswer(ask.what, why=why, fix=_LOOK)
-                        await asyncio.to_thread(seen.update, piece)
-                        yield piece
+                async with aclosing(self._rest(ask, before, arriving.came)) as counts:
+                    async for count in counts:
+                        yield count
                 fault = RegistryUnavailable(ask.what, why="it breaks off", fix=_LOOK)
             except RegistryUnavailable as error:
                 fault = error
-            if got >= blob.size:
+            if arriving.got >= blob.size:
                 break
             if turn > _BREAKS_MAX:
                 raise fault
-            failures = 1 if got > before else failures + 1
+            failures = 1 if arriving.got > before else failures + 1
             await self._pause(failures, fault)
-        if f"sha256:{seen.hexdigest()}" != blob.digest:
-            why = f"what came is not {blob.digest}"
-            raise BadAnswer(ask.what, why=why, fix=_LOOK)
+        arriving.check()
 
     async def has_blob(self, image: ImageName, digest: str) -> bool:
         what = f"A layer of {image} cannot be looked for"
@@ -160,19 +158,21 @@ class RegistryClient:
             await _accept(ask, response, *(good or (HTTPStatus.OK,)))
             return await read_bounded(ask, response, self._settings.manifest_max_bytes)
 
-    async def _rest(self, ask: Ask, start: int) -> AsyncGenerator[bytes, None]:
-        """Give a blob from a byte on, in pieces that are worth a thread's while."""
+    async def _rest(
+        self, ask: Ask, start: int, take: Callable[[bytes], object]
+    ) -> AsyncGenerator[int, None]:
+        """Have a blob taken from a byte on, in turns that are worth a thread's while."""
         headers = {"range": f"bytes={start}-"} if start else {}
         ranged = Ask(what=ask.what, image=ask.image, path=ask.path, headers=headers)
         async with self._wire.exchange(ranged) as response:
             await _accept(ranged, response, HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
             skip = start - _begins_at(ranged, response)
             with reached(ask):
-                while piece := await response.content.read(_PIECE_BYTES):
-                    # A server that knows no ranges sends everything again.
-                    if skip < len(piece):
-                        yield piece[skip:] if skip else piece
-                    skip = max(0, skip - len(piece))
+                # A server that knows no ranges sends everything again.
+                while skip and (known := await response.pour(skip, len)):
+                    skip -= known
+                while count := await response.pour(_TURN_BYTES, take):
+                    yield count
 
     async def _upload(self, image: ImageName, blob: Blob, content: Path | bytes) -> None:
         what = f"A layer of {image} cannot be stored"
@@ -201,7 +201,7 @@ class RegistryClient:
             location = response.headers.get("location", "")
             if not location and not or_place:
                 raise BadAnswer(ask.what, why="the registry names no place for it", fix=_LOOK)
-            return self._wire.next(ask, str(response.url), location) if location else or_place
+            return self._wire.next(ask, response.url, location) if location else or_place
 
     async def _again(self, act: Callable[[], Awaitable[T]]) -> T:
         for failures in itertools.count(1):
@@ -217,11 +217,33 @@ class RegistryClient:
         await self._clock.sleep(_BACKOFF.wait_s(failures, self._ids.fraction()))
 
 
+class _Arriving:
+    """A blob of which a part has come, over as many answers as it takes."""
+
+    def __init__(self, what: str, blob: Blob, take: Callable[[bytes], object]) -> None:
+        self._what, self._blob, self._take = what, blob, take
+        self._seen = hashlib.sha256()
+        self.got = 0
+
+    def came(self, piece: bytes) -> None:
+        self.got += len(piece)
+        if self.got > self._blob.size:
+            why = f"more than its {self._blob.size} bytes come"
+            raise BadAnswer(self._what, why=why, fix=_LOOK)
+        self._seen.update(piece)
+        self._take(piece)
+
+    def check(self) -> None:
+        if f"sha256:{self._seen.hexdigest()}" != self._blob.digest:
+            why = f"what came is not {self._blob.digest}"
+            raise BadAnswer(self._what, why=why, fix=_LOOK)
+
+
 def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-async def _accept(ask: Ask, response: aiohttp.ClientResponse, *good: HTTPStatus) -> None:
+async def _accept(ask: Ask, response: Answer, *good: HTTPStatus) -> None:
     status = response.status
     if status in good:
         return
@@ -230,14 +252,14 @@ async def _accept(ask: Ask, response: aiohttp.ClientResponse, *good: HTTPStatus)
         why = f"{host} has no {ask.path[:200]} in {ask.image.repository}"
         raise ImageNotFound(ask.what, why=why, fix="Check the image's name, and that it was pushed")
     with reached(ask):
-        said = (await response.content.read(_ERROR_MAX_BYTES)).decode(errors="replace")
+        said = (await response.read(_ERROR_MAX_BYTES)).decode(errors="replace")
     why = f"{host} answered {status} {' '.join(said.split())[:300]}".rstrip()
     if status in _LATER or status >= _SERVER_FAULT:
         raise RegistryUnavailable(ask.what, why=why, fix="Wait, or look at the registry")
     raise BadAnswer(ask.what, why=why, fix=_LOOK)
 
 
-def _begins_at(ask: Ask, response: aiohttp.ClientResponse) -> int:
+def _begins_at(ask: Ask, response: Answer) -> int:
     if response.status == HTTPStatus.OK:
         return 0
     given = _RANGE.fullmatch(response.headers.get("content-range", ""))

@@ -12,9 +12,8 @@ from http import HTTPStatus
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-
 from remuda.adapters.registry.auth import Challenge, Credentials, read_challenge, read_token
+from remuda.adapters.registry.connections import Answer, Connections, NotReached
 from remuda.adapters.registry.errors import BadAnswer, NotAllowed, RegistryUnavailable
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX: Final = 5
 _READS: Final = frozenset({"GET", "HEAD"})
 _TOKEN_MAX_BYTES: Final = 256 * 1024
-_READ_AHEAD_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +71,15 @@ class Ask:
 
 
 class RegistryWire:
-    """Keeps connections and tokens. Opens its session on first use, inside the running loop."""
+    """Keeps connections and tokens."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
-        self._session: aiohttp.ClientSession | None = None
+        self._connections = Connections(connect_s=settings.connect_s, stall_s=settings.stall_s)
         self._authorization: dict[tuple[str, str], str] = {}
 
     @contextlib.asynccontextmanager
-    async def exchange(self, ask: Ask) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def exchange(self, ask: Ask) -> AsyncIterator[Answer]:
         """Give the answer, whatever its status but 401. Raises RegistryUnavailable if the network fails."""
         with reached(ask):
             async with contextlib.AsyncExitStack() as stack:
@@ -100,9 +99,7 @@ class RegistryWire:
         return f"{self._origin(ask.image)}/v2/{ask.image.repository}/{ask.path}"
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        self._connections.close()
 
     def _origin(self, image: ImageName) -> str:
         return f"{'http' if self._is_plain(image) else 'https'}://{image.host}"
@@ -111,7 +108,7 @@ class RegistryWire:
         return image.host in self._settings.plain_hosts
 
     @contextlib.asynccontextmanager
-    async def _follow(self, ask: Ask) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _follow(self, ask: Ask) -> AsyncIterator[Answer]:
         url = self.url(ask)
         for _ in range(_REDIRECTS_MAX + 1):
             async with self._send(ask, url) as response:
@@ -122,16 +119,14 @@ class RegistryWire:
         raise BadAnswer(ask.what, why="it is redirected without an end", fix="Check the registry")
 
     @contextlib.asynccontextmanager
-    async def _send(self, ask: Ask, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"accept-encoding": "identity", **ask.headers}
+    async def _send(self, ask: Ask, url: str) -> AsyncIterator[Answer]:
+        headers = dict(ask.headers)
         known = self._authorization.get((ask.image.host, ask.scope))
         if known and _origin_of(url) == _origin_of(self._origin(ask.image)):
             headers["authorization"] = known
         with contextlib.ExitStack() as stack:
             body = stack.enter_context(ask.body()) if ask.body else None
-            async with self._open_session().request(
-                ask.method, url, headers=headers, data=body, allow_redirects=False
-            ) as response:
+            async with self._connections.request(ask.method, url, headers, body) as response:
                 yield response
 
     def next(self, ask: Ask, url: str, location: str) -> str:
@@ -147,15 +142,15 @@ class RegistryWire:
             raise BadAnswer(ask.what, why=why, fix="Check the registry")
         return target
 
-    def _check_who_asks(self, ask: Ask, response: aiohttp.ClientResponse) -> None:
+    def _check_who_asks(self, ask: Ask, response: Answer) -> None:
         """Refuse to say who we are to anyone but the registry: whoever else asks names a place of its own for it."""
-        if _origin_of(str(response.url)) != _origin_of(self._origin(ask.image)):
-            host = urlsplit(str(response.url)).hostname
+        if _origin_of(response.url) != _origin_of(self._origin(ask.image)):
+            host = urlsplit(response.url).hostname
             why = f"{host}, where it sends us, answered {response.status}"
             raise NotAllowed(ask.what, why=why, fix="Check where the registry keeps its blobs")
 
-    async def _authorize(self, ask: Ask, response: aiohttp.ClientResponse) -> None:
-        challenge = read_challenge(response.headers.getall("www-authenticate", []))
+    async def _authorize(self, ask: Ask, response: Answer) -> None:
+        challenge = read_challenge(response.headers.get_all("www-authenticate", []))
         credentials = self._settings.credentials.get(ask.image.host)
         if challenge is None or (credentials is None and not challenge.is_bearer):
             raise self._not_allowed(ask, response)
@@ -168,12 +163,8 @@ class RegistryWire:
 
     async def _token(self, ask: Ask, challenge: Challenge, credentials: Credentials | None) -> str:
         url = challenge.token_url(plain=self._is_plain(ask.image), scope=ask.scope)
-        headers = {"accept-encoding": "identity"}
-        if credentials is not None:
-            headers["authorization"] = credentials.basic
-        async with self._open_session().get(
-            url, headers=headers, allow_redirects=False
-        ) as response:
+        headers = {} if credentials is None else {"authorization": credentials.basic}
+        async with self._connections.request("GET", url, headers) as response:
             if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
                 raise self._not_allowed(ask, response)
             if response.status != HTTPStatus.OK:
@@ -181,26 +172,12 @@ class RegistryWire:
                 raise RegistryUnavailable(ask.what, why=why, fix="Wait, or check the registry")
             return read_token(await read_bounded(ask, response, _TOKEN_MAX_BYTES))
 
-    def _not_allowed(self, ask: Ask, response: aiohttp.ClientResponse) -> NotAllowed:
+    def _not_allowed(self, ask: Ask, response: Answer) -> NotAllowed:
         self._authorization.pop((ask.image.host, ask.scope), None)
         known = self._settings.credentials.get(ask.image.host)
         who = f"as {known.username!r}" if known else "without credentials"
         why = f"{ask.image.host} answered {response.status} to a request {who}"
         return NotAllowed(ask.what, why=why, fix="Check the credentials and the repository's name")
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            settings = self._settings
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=settings.connect_s, sock_read=settings.stall_s
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # The digest is of the bytes as they come, and what they unpack to is bounded elsewhere.
-                auto_decompress=False,
-                read_bufsize=_READ_AHEAD_BYTES,
-            )
-        return self._session
 
 
 @contextlib.contextmanager
@@ -208,16 +185,15 @@ def reached(ask: Ask) -> Iterator[None]:
     """Turn a fault of the network into one that names what could not be done."""
     try:
         yield
-    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        # Not the error's own text alone: aiohttp leaves it empty for a timeout.
-        why = f"{ask.image.host}: {str(error)[:300] or type(error).__name__}"
+    except NotReached as error:
+        why = f"{ask.image.host}: {error}"
         raise RegistryUnavailable(ask.what, why=why, fix="Check the network to it") from None
 
 
-async def read_bounded(ask: Ask, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+async def read_bounded(ask: Ask, response: Answer, max_bytes: int) -> bytes:
     """Read a small body. Raises BadAnswer if it is none."""
     body = bytearray()
-    while piece := await response.content.readany():
+    while piece := await response.read(_PIECE_BYTES):
         body += piece
         if len(body) > max_bytes:
             why = f"the answer is longer than {max_bytes} bytes"

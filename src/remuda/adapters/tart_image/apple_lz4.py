@@ -27,6 +27,8 @@ _HISTORY_BYTES: Final = 64 * 1024
 _RAW_MAX_BYTES: Final = 4 * 1024 * 1024
 """More than any encoder in use writes; keeps a lying header from asking for gigabytes."""
 _MAGIC_BYTES: Final = 4
+_NUMBERS: Final = {PACKED: struct.Struct("<II"), PLAIN: struct.Struct("<I")}
+"""What follows a block's magic: its raw size, and, if it is packed, its packed size."""
 _WHAT: Final = "A disk layer cannot be unpacked"
 _FIX: Final = "Push the image again; if it persists, the registry or a proxy changes what it stores"
 
@@ -53,19 +55,21 @@ class Unpacker:
     def __init__(self, *, raw_bytes: int) -> None:
         self._left = raw_bytes
         """How many raw bytes may still come: what the image says about this layer."""
-        self._waiting = bytearray()
+        self._waiting = b""
+        """The beginning of a block of which the rest did not come yet."""
         self._history = b""
         self._ended = False
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Give what became whole with this piece."""
-        self._waiting += piece
+        came = self._waiting + piece if self._waiting else piece
         taken = 0
-        while (step := self._next(taken)) is not None:
-            raw, taken = step
-            if raw:
-                yield raw
-        del self._waiting[:taken]
+        with memoryview(came) as view:
+            while (step := self._next(view, taken)) is not None:
+                raw, taken = step
+                if raw:
+                    yield raw
+        self._waiting = came[taken:]
 
     def finish(self) -> None:
         """Say that nothing more comes. Raises BadImage if something is missing."""
@@ -74,9 +78,9 @@ class Unpacker:
         if self._left:
             raise _bad(f"{self._left} bytes fewer came out than the image promises")
 
-    def _next(self, at: int) -> tuple[bytes, int] | None:
+    def _next(self, came: memoryview, at: int) -> tuple[bytes, int] | None:
         """Return the block that starts here and where the next one starts; nothing, if it is not whole yet."""
-        magic = bytes(self._waiting[at : at + _MAGIC_BYTES])
+        magic = bytes(came[at : at + _MAGIC_BYTES])
         if self._ended and magic:
             raise _bad("something follows the end")
         if len(magic) < _MAGIC_BYTES:
@@ -84,25 +88,26 @@ class Unpacker:
         if magic == END:
             self._ended = True
             return b"", at + _MAGIC_BYTES
-        if magic not in {PACKED, PLAIN}:
+        if magic not in _NUMBERS:
             raise _bad(f"a block begins with {magic!r}")
-        return self._body(magic, at + _MAGIC_BYTES)
+        return self._body(magic, came, at + _MAGIC_BYTES)
 
-    def _body(self, magic: bytes, at: int) -> tuple[bytes, int] | None:
-        numbers = struct.Struct("<II" if magic == PACKED else "<I")
+    def _body(self, magic: bytes, came: memoryview, at: int) -> tuple[bytes, int] | None:
+        numbers = _NUMBERS[magic]
         body = at + numbers.size
-        if len(self._waiting) < body:
+        if len(came) < body:
             return None
-        sizes = numbers.unpack_from(self._waiting, at)
+        sizes = numbers.unpack_from(came, at)
         raw_bytes, stored_bytes = sizes[0], sizes[-1]
         self._check(raw_bytes, stored_bytes)
-        if len(self._waiting) < body + stored_bytes:
+        end = body + stored_bytes
+        if len(came) < end:
             return None
-        stored = bytes(self._waiting[body : body + stored_bytes])
-        raw = stored if magic == PLAIN else self._unpack(stored, raw_bytes)
+        with came[body:end] as stored:
+            raw = bytes(stored) if magic == PLAIN else self._unpack(stored, raw_bytes)
         self._left -= raw_bytes
         self._remember(raw)
-        return raw, body + stored_bytes
+        return raw, end
 
     def _check(self, raw_bytes: int, stored_bytes: int) -> None:
         if not 0 < raw_bytes <= _RAW_MAX_BYTES:
@@ -112,7 +117,7 @@ class Unpacker:
         if not 0 < stored_bytes <= raw_bytes + raw_bytes // 255 + 16:
             raise _bad(f"a block of {raw_bytes} bytes says that it takes {stored_bytes}")
 
-    def _unpack(self, stored: bytes, raw_bytes: int) -> bytes:
+    def _unpack(self, stored: memoryview, raw_bytes: int) -> bytes:
         try:
             raw: bytes = lz4.block.decompress(
                 stored, uncompressed_size=raw_bytes, dict=self._history

@@ -2,6 +2,9 @@
 A VM's disk as a sparse file, written in ranges by several layers at once.
 
 It writes where it is told to and nowhere else. Whether the bytes are the right ones is known by the caller's digest.
+
+Where the system can, whole pages are written around its cache. A disk is often larger than memory: through the cache it
+would push out what the VMs of the host live on, cost a copy of all its bytes, and wait to be made durable at the end.
 """
 
 from __future__ import annotations
@@ -9,18 +12,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import mmap
 import os
+import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from remuda.adapters.tart_image.errors import FolderUnusable, NoSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
-HOLE_BYTES: Final = 4 * 1024 * 1024
-"""Zeros of this length, at a multiple of it, are left out. As Tart does it."""
+HOLE_BYTES: Final = 1024 * 1024
+"""Zeros of this length, at a multiple of it, are left out. Tart does so with four times as many."""
+PIECES_MAX: Final = 256
+"""How many pieces go into one write: no more than any system takes at once."""
+_PAGE_BYTES: Final = 4096
+"""What goes around the cache begins and ends at a multiple of this, in the file and in memory."""
+_AROUND: Final[int] = getattr(os, "O_DIRECT", 0)
 _ZEROS: Final = bytes(HOLE_BYTES)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -48,6 +58,10 @@ class Disk:
         self._path, self._length = path, length
         self._file = -1
         self._had_content = False
+        self._writing = threading.Lock()
+        self._around = -1
+        """The same file, around the cache; none, where that cannot be."""
+        self._pages = mmap.mmap(-1, HOLE_BYTES)
 
     def __enter__(self) -> Self:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -55,6 +69,11 @@ class Disk:
             self._file = os.open(self._path, flags, 0o600)
             self._had_content = os.fstat(self._file).st_size > 0
             os.ftruncate(self._file, self._length)
+        if _AROUND:
+            with contextlib.suppress(OSError):  # not every file system knows it
+                self._around = os.open(
+                    self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | _AROUND
+                )
         return self
 
     def __exit__(
@@ -64,8 +83,11 @@ class Disk:
         trace: TracebackType | None,
     ) -> None:
         # First the number, then the file: nobody may write to what gets this number next.
-        closing, self._file = self._file, -1
-        os.close(closing)
+        closing, self._file, self._around = (self._file, self._around), -1, -1
+        for file in closing:
+            if file >= 0:
+                os.close(file)
+        self._pages.close()
 
     @property
     def had_content(self) -> bool:
@@ -84,23 +106,42 @@ class Disk:
                 start, length = start + len(piece), length - len(piece)
         return f"sha256:{seen.hexdigest()}"
 
-    def write(self, at: int, piece: bytes | bytearray) -> None:
+    def write(self, at: int, pieces: Sequence[bytes]) -> None:
+        """Write pieces one after the other, or nothing where all of them are zeros and the file has them already."""
+        size = sum(map(len, pieces))
         with usable(self._path, "written"):
-            if piece == _ZEROS[: len(piece)] and self._is_zero(at, len(piece)):
+            if all(map(_is_zero, pieces)) and self._has_zeros(at, size):
                 return
-            view = memoryview(piece)
-            while view:
-                written = os.pwrite(self._file, view, at)
-                view, at = view[written:], at + written
+            # One at a time: others would wait in the system for the lock of the file, and burn a core each.
+            with self._writing:
+                written = self._write_around(at, pieces, size) or os.pwritev(self._file, pieces, at)
+                while written < size:  # as on a disk that becomes full: the next call says so
+                    rest = memoryview(b"".join(pieces))[written:]
+                    written += os.pwrite(self._file, rest, at + written)
 
     def sync(self) -> None:
         with usable(self._path, "made durable"):
             os.fsync(self._file)
 
-    def _is_zero(self, at: int, length: int) -> bool:
-        if not self._had_content:
-            return True
-        return os.pread(self._file, length, at) == _ZEROS[:length]
+    def _write_around(self, at: int, pieces: Sequence[bytes], size: int) -> int:
+        """Write whole pages around the cache; nothing, where they are not whole or that cannot be."""
+        if self._around < 0 or size > HOLE_BYTES or at % _PAGE_BYTES or size % _PAGE_BYTES:
+            return 0
+        self._pages.seek(0)
+        for piece in pieces:
+            self._pages.write(piece)
+        try:
+            with memoryview(self._pages)[:size] as whole:
+                return os.pwrite(self._around, whole, at)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            os.close(self._around)  # opened, but not for writes like these
+            self._around = -1
+            return 0
+
+    def _has_zeros(self, at: int, length: int) -> bool:
+        return not self._had_content or _is_zero(os.pread(self._file, length, at))
 
 
 class RangeWriter:
@@ -108,21 +149,36 @@ class RangeWriter:
 
     def __init__(self, disk: Disk, start: int) -> None:
         self._disk, self._at = disk, start
-        self._gathered = bytearray()
+        self._gathered: list[bytes] = []
+        self._room = _room(start)
 
     def write(self, piece: bytes) -> None:
-        self._gathered += piece
         # Up to the next multiple, so that a zero block of the file is never half in one write.
-        while len(self._gathered) >= (size := HOLE_BYTES - self._at % HOLE_BYTES):
-            self._put(size)
+        while len(piece) >= self._room:
+            head, piece = piece[: self._room], piece[self._room :]
+            self._gather(head)
+            self.finish()
+        if piece:
+            self._gather(piece)
+        if len(self._gathered) >= PIECES_MAX:
+            self.finish()
 
     def finish(self) -> None:
+        """Write what was gathered."""
         if self._gathered:
-            self._put(len(self._gathered))
+            self._disk.write(self._at, self._gathered)
+            self._at += sum(map(len, self._gathered))
+            self._gathered, self._room = [], _room(self._at)
 
-    def _put(self, size: int) -> None:
-        # Blocks mostly end where a write ends: then nothing is copied.
-        piece, self._gathered = self._gathered, self._gathered[size:]
-        del piece[size:]
-        self._disk.write(self._at, piece)
-        self._at += size
+    def _gather(self, piece: bytes) -> None:
+        self._gathered.append(piece)
+        self._room -= len(piece)
+
+
+def _room(at: int) -> int:
+    """Return how many bytes there are up to the next multiple."""
+    return HOLE_BYTES - at % HOLE_BYTES
+
+
+def _is_zero(piece: bytes) -> bool:
+    return _ZEROS.startswith(piece)

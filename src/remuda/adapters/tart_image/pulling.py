@@ -21,7 +21,7 @@ from remuda.adapters.tart_image.errors import BadImage
 from remuda.adapters.tart_image.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from remuda.adapters.registry.client import Blob, FetchedManifest
@@ -37,7 +37,10 @@ LAYERS_AT_ONCE: Final = 4
 class Source(Protocol):
     """Where blobs come from. ``RegistryClient`` is one."""
 
-    def blob(self, image: ImageName, blob: Blob) -> AsyncGenerator[bytes, None]: ...
+    def blob(
+        self, image: ImageName, blob: Blob, take: Callable[[bytes], object]
+    ) -> AsyncGenerator[int, None]:
+        """Have a blob taken, maybe in a thread, but not when it is cancelled; give how many bytes came."""
 
 
 class Progress(Protocol):
@@ -73,10 +76,9 @@ class Pull:
 
     async def _file(self, blob: Blob, path: Path, meter: _Meter) -> None:
         content = bytearray()  # bounded: the manifest was read
-        async with aclosing(self.source.blob(self.image, blob)) as pieces:
-            async for piece in pieces:
-                content += piece
-                meter.add(len(piece))
+        async with aclosing(self.source.blob(self.image, blob, content.extend)) as counts:
+            async for count in counts:
+                meter.add(count)
         await in_thread(_write, path, bytes(content))
 
     async def _layers(self, manifest: TartManifest, disk: Disk, meter: _Meter) -> None:
@@ -98,10 +100,9 @@ class Pull:
             meter.add(layer.blob.size)
             return
         sink = _LayerSink(layer, disk)
-        async with aclosing(self.source.blob(self.image, layer.blob)) as pieces:
-            async for piece in pieces:
-                await in_thread(sink.feed, piece)
-                meter.add(len(piece))
+        async with aclosing(self.source.blob(self.image, layer.blob, sink.feed)) as counts:
+            async for count in counts:
+                meter.add(count)
         await in_thread(sink.finish, str(self.image))
 
 

@@ -56,8 +56,11 @@ def image(registry: TroubledRegistry, reference: str = "1") -> ImageName:
 
 
 async def fetch(registry: TroubledRegistry, blob: Blob, **settings: object) -> bytes:
+    pieces: list[bytes] = []
     async with client(registry, **settings) as asked:  # type: ignore[arg-type]  # likewise
-        return b"".join([piece async for piece in asked.blob(image(registry), blob)])
+        counts = [count async for count in asked.blob(image(registry), blob, pieces.append)]
+    assert sum(counts) == sum(map(len, pieces))
+    return b"".join(pieces)
 
 
 def held(registry: TroubledRegistry, content: bytes = CONTENT) -> Blob:

@@ -17,9 +17,10 @@ from remuda.adapters.registry.names import ImageName
 from remuda.adapters.tart_image.errors import BadImage, FolderUnusable
 from remuda.adapters.tart_image.pulling import Pull
 from remuda.adapters.tart_image.pushing import Push
+from remuda.adapters.tart_image.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
 IMAGE = ImageName("registry.test", "team/vm", "1")
@@ -51,13 +52,17 @@ class Shelf:
         self.manifests[image.reference] = raw
         return digest_of(raw)
 
-    async def blob(self, _image: ImageName, blob: Blob) -> AsyncGenerator[bytes, None]:
+    async def blob(
+        self, _image: ImageName, blob: Blob, take: Callable[[bytes], object]
+    ) -> AsyncGenerator[int, None]:
         self.fetched.append(blob.digest)
         if blob.digest == self.fails_on:
             raise RegistryUnavailable("No blob", why="of this test", fix="None")
         raw = self.blobs[blob.digest]
         for start in range(0, len(raw), self.piece_bytes):
-            yield raw[start : start + self.piece_bytes]
+            piece = raw[start : start + self.piece_bytes]
+            await in_thread(take, piece)
+            yield len(piece)
 
 
 def a_vm(folder: Path) -> Path:
