@@ -10,6 +10,7 @@ export UV_SYSTEM_CERTS := true
 UV = $(shell tools/uv.sh)
 RUN = $(UV) run --no-sync
 PYTEST = $(RUN) pytest
+DEMO ?=
 SCENARIO ?= keep-n
 SEED ?= 1
 N ?= 500
@@ -17,7 +18,7 @@ N ?= 500
 ##@ The two commands
 
 demo: .venv/ready ## A fleet on this machine: jobs, a roll and three kills in the middle of them; says what became of each job
-	@$(RUN) remuda demo
+	@$(RUN) remuda demo $(DEMO)
 
 test: .venv/ready ## Run every test (what CI runs)
 	@$(ASSETS) # before two of them ask for it at once

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +22,8 @@ from tests.support.processes import pause, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 400.0
 """More than all that the demo itself waits for on a busy machine."""
 GONE_S = 90.0
@@ -66,30 +67,41 @@ class Played:
 @pytest.fixture
 def play() -> Iterator[Callable[[], Played]]:
     """Return what starts a demo; at the end all that is left of it is killed."""
-    folders: list[Path] = []
+    begun: list[Played] = []
+    make = shutil.which("make")
+    assert make is not None
 
     def begin() -> Played:
         folder = private_folder()
         folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
-        folders.append(folder)
         (folder / "tmp").mkdir(mode=0o755)
-        command = ["demo", f"--jobs={JOBS}", f"--runners={RUNNERS}"]
+        small = f"--jobs={JOBS} --runners={RUNNERS}"
         with (folder / "said").open("wb") as said:
             process = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "remuda.cli.main", *command],
+                [make, "demo", f"DEMO={small}"],
+                cwd=ROOT,
                 stdout=said,
                 stderr=said,
-                env={**os.environ, "TMPDIR": str(folder / "tmp")},
+                env={**_environment(), "TMPDIR": str(folder / "tmp")},
                 start_new_session=True,
             )
-        return Played(folder, process)
+        begun.append(Played(folder, process))
+        return begun[-1]
 
     try:
         yield begin
     finally:
-        for folder in folders:
-            kill_all_below(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+        for played in begun:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(played.process.pid, signal.SIGKILL)
+            played.process.wait(WITHIN_S)
+            kill_all_below(played.folder)
+            shutil.rmtree(played.folder, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    """Return ours, without what a make that runs these tests tells the ones below it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 
 
 def _kill_a_job(played: Played) -> None:
@@ -121,10 +133,10 @@ def test_the_demo_shows_that_no_job_is_lost_and_says_so_only_if_it_is_true(
         assert any(re.fullmatch(row, line) for line in told), f"no row of job {number}\n{good.said}"
     for act in ("host process behind demo-", "rolled to second", "dispatch server", "host's agent"):
         assert sum("! " in line and act in line for line in told) == 1, good.said
-    assert list((good.folder / "tmp").iterdir()) == []
+    assert good.place is None
 
-    assert hurt.ended() == 1, hurt.said
-    assert re.match(rf"demo: {JOBS - 1} jobs ok, 0 lost, 1 killed; ", hurt.said.splitlines()[-1])
+    assert hurt.ended() != 0, hurt.said
+    assert f"\ndemo: {JOBS - 1} jobs ok, 0 lost, 1 killed; " in hurt.said
     assert "is killed: it began and did not end" in hurt.said
     kept = hurt.place
     assert kept is not None
@@ -142,6 +154,6 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(play: Callable[[], Pl
     stopped.until(grows)
     os.killpg(stopped.process.pid, signal.SIGINT)
 
-    assert stopped.ended() == 130, stopped.said
+    assert stopped.ended() != 0, stopped.said
     assert "you stopped the demo" in stopped.said
-    assert list((stopped.folder / "tmp").iterdir()) == []
+    assert stopped.place is None

@@ -17,6 +17,7 @@ from tests.support.processes import free_port, pause, seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs/tutorial/first-run.md"
+SIMULATOR = ROOT / "docs/tutorial/simulator.md"
 OPERATOR = ROOT / "docs/howto/run-the-operator.md"
 SERVER = ROOT / "docs/howto/run-the-server.md"
 AGENT = ROOT / "docs/howto/run-an-agent.md"
@@ -58,15 +59,54 @@ def _run(commands: str, folder: Path) -> str:
     return answer.stdout + answer.stderr
 
 
-def test_the_tutorial_works_as_printed(tmp_path: Path) -> None:
-    printed = _run("\n".join(_commands(TUTORIAL)), tmp_path)
-    for said in (
-        "ok: S2 no kill, S3 caps, S8 fencing",
-        "exit 1, as it should be",
-        "runnerpool.remuda.dev/mac created",
-        "mac    0",
-        "Set spec.autoscaling.maxReplicas",
-    ):
+def _passable() -> Path:
+    folder = private_folder()
+    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    return folder
+
+
+def _nothing_runs(folder: Path) -> None:
+    deadline = seconds() + 60
+    while (left := processes_below(folder)) and seconds() < deadline:
+        pause(0.2)
+    assert left == {}
+
+
+def test_the_tutorial_works_as_printed() -> None:
+    demo, *rest = _commands(TUTORIAL)
+    assert demo == "make demo\n"  # which has a test of its own
+    folder = _passable()
+    try:
+        printed = _run("\n".join(rest), folder)
+        for said in (
+            "Remuda is up.",
+            "All is well",
+            "hello from ",
+            "it returned 7",
+            "left-behind",
+            "runnerpool.remuda.dev/default",
+            "pod/default-",
+            "node/",
+            "maxConcurrentPercent",
+            "runnerpool.remuda.dev/default patched",
+            "two\n",
+            "Set spec.autoscaling.maxReplicas",
+            "refused\n",
+            "nobody tends it",
+            "still here\n",
+            "It is down.",
+        ):
+            assert said in printed, f"nobody said {said!r}\n{printed}"
+        assert printed.count("left-behind") == 1, printed
+        _nothing_runs(folder)
+    finally:
+        kill_all_below(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_simulator_is_broken_as_printed(tmp_path: Path) -> None:
+    printed = _run("\n".join(_commands(SIMULATOR)), tmp_path)
+    for said in ("ok: S2 no kill, S3 caps, S8 fencing", "exit 1, as it should be"):
         assert said in printed
 
 
@@ -85,8 +125,7 @@ def test_the_operator_is_run_as_printed(tmp_path: Path) -> None:
 
 
 def test_dispatch_is_run_as_printed() -> None:
-    folder = private_folder()
-    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    folder = _passable()
     commands = "\n".join(_commands(SERVER))
     assert ":8080" in commands
     try:
@@ -105,8 +144,7 @@ def test_dispatch_is_run_as_printed() -> None:
 
 
 def test_an_agent_is_run_as_printed() -> None:
-    folder = private_folder()
-    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    folder = _passable()
     commands = "\n".join(_commands(AGENT))
     for port in (":8080", ":9464", ":9465"):
         assert port in commands
@@ -130,8 +168,7 @@ def test_an_agent_is_run_as_printed() -> None:
 
 
 def test_a_fleet_on_one_machine_is_run_as_printed() -> None:
-    folder = private_folder()
-    folder.chmod(0o755)  # as root, PostgreSQL runs as somebody else, who must get through
+    folder = _passable()
     try:
         printed = _run("\n".join(_commands(ONE_MACHINE)), folder)
         for said in (
@@ -144,10 +181,7 @@ def test_a_fleet_on_one_machine_is_run_as_printed() -> None:
             "It is down.",
         ):
             assert said in printed
-        deadline = seconds() + 60
-        while (left := processes_below(folder)) and seconds() < deadline:
-            pause(0.2)
-        assert left == {}
+        _nothing_runs(folder)
     finally:
         kill_all_below(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -141,7 +141,7 @@ class Story:
     async def _restart_server(self, jobs: Sequence[PlannedJob]) -> None:
         old, killed_at = self._fleet.kill(SERVER), self._clock.now()
         running = len(self._burst.running)
-        self._screen.fault(f"kill -9 of the dispatch server, pid {old}, while {_jobs(running)} run")
+        self._screen.fault(f"kill -9 of the dispatch server, pid {old}, while {_run(running)}")
         self._screen.says(f"{len(jobs)} more jobs are posted to the server that is away")
         await self._burst.post(jobs)
         trouble = await self._until(lambda: self._back(SERVER, old))
@@ -161,7 +161,7 @@ class Story:
         running = self._burst.running
         old = self._fleet.kill(AGENT)
         self._screen.fault(
-            f"kill -9 of the host's agent, pid {old}, while {_jobs(len(running))} run there"
+            f"kill -9 of the host's agent, pid {old}, while {_run(len(running))} there"
         )
         trouble = await self._until(lambda: self._back(AGENT, old))
         if not trouble:
@@ -250,5 +250,5 @@ async def _missing(names: set[str] | frozenset[str], what: str) -> str:
     return f"{', '.join(sorted(names))}: {what}" if names else ""
 
 
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
+def _run(count: int) -> str:
+    return "1 job runs" if count == 1 else f"{count} jobs run"
