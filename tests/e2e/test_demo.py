@@ -109,7 +109,7 @@ def _kill_a_job(played: Played) -> None:
     played.until(lambda: "jobs run, each on its own runner" in played.said)
     assert played.place is not None
     vms = played.place / "fleet/agent/process/vms"
-    script = next(iter(vms.glob("*/work/*/script")))  # only a guest that has its job has one
+    script = next(iter(vms.glob("**/script")))  # only a guest that has its job has one
     vm = script.parents[2]
     assert detached.send(vm / "run", signal.SIGKILL)
     while kill_leftovers(vm):  # a job has a process group of its own

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from tests.support.kubectl import found
 from tests.support.postgres import private_folder
 from tests.support.processes import free_port, pause, seconds
 
+if TYPE_CHECKING:
+    from tests.support.control_plane import RealControlPlane
+
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs/tutorial/first-run.md"
 SIMULATOR = ROOT / "docs/tutorial/simulator.md"
@@ -22,6 +26,7 @@ OPERATOR = ROOT / "docs/howto/run-the-operator.md"
 SERVER = ROOT / "docs/howto/run-the-server.md"
 AGENT = ROOT / "docs/howto/run-an-agent.md"
 ONE_MACHINE = ROOT / "docs/howto/one-machine.md"
+CLUSTER = ROOT / "docs/howto/cluster.md"
 
 
 def _commands(page: Path) -> list[str]:
@@ -185,3 +190,19 @@ def test_a_fleet_on_one_machine_is_run_as_printed() -> None:
     finally:
         kill_all_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_files_for_a_cluster_are_taken_by_a_real_api_server(
+    real_control_plane: RealControlPlane, tmp_path: Path
+) -> None:
+    printed = CLUSTER.read_text()
+    real_control_plane.kubectl("create", "namespace", "pages")
+    for name in ("operator-rbac", "server-rbac", "agent-rbac", "cluster"):
+        assert f"-f docs/howto/{name}.yaml" in printed
+        file = tmp_path / f"{name}.yaml"
+        text = (CLUSTER.parent / file.name).read_text()
+        file.write_text(text.replace("namespace: remuda", "namespace: pages"))
+        said = real_control_plane.kubectl(
+            "apply", "--dry-run=server", "--validate=strict", f"--filename={file}"
+        )
+        assert said.count("(server dry run)") == text.count("\nkind: "), said
