@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import errno
 import inspect
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from remuda.adapters.system import SystemClock
 from remuda.cli.listing_group import LIST, ListingGroup
 from remuda.model.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import date
 
 SECTION: Final = 1
 _KEPT: Final = "\b"
 """How click marks a paragraph that must not be re-wrapped."""
+_EXIT_CODES: Final = "Exit codes:"
+"""How a help's last line begins that manual pages have a section for."""
 
 
 @click.command()
@@ -36,7 +41,8 @@ def man(folder: Path) -> None:
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = dict(pages(remuda, version("remuda")))
+        today = SystemClock().now().date()
+        made = dict(pages(remuda, Edition(version("remuda"), today)))
         for name, page in made.items():
             (folder / f"{name}.{SECTION}").write_text(page, encoding="utf-8")
     except OSError as error:
@@ -48,18 +54,26 @@ def man(folder: Path) -> None:
     click.echo(f"{len(made)} pages written into {folder}.")
 
 
-def pages(root: click.Command, release: str) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """Which version pages are about, and of which day they are."""
+
+    release: str
+    day: date
+
+
+def pages(root: click.Command, edition: Edition) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page. Commands whose packages are not installed have none."""
     context = click.Context(root, info_name="remuda", terminal_width=80, **root.context_settings)
-    yield from _pages(context, release)
+    yield from _pages(context, edition)
 
 
-def _pages(context: click.Context, release: str) -> Iterator[tuple[str, str]]:
+def _pages(context: click.Context, edition: Edition) -> Iterator[tuple[str, str]]:
     name = context.command_path.replace(" ", "-")
     below = list(_below(context))
-    yield name, page(context, [child.command_path for child in below], release)
+    yield name, page(context, [child.command_path for child in below], edition)
     for child in below:
-        yield from _pages(child, release)
+        yield from _pages(child, edition)
 
 
 def _below(context: click.Context) -> Iterator[click.Context]:
@@ -76,12 +90,12 @@ def _below(context: click.Context) -> Iterator[click.Context]:
             yield click.Context(command, info_name=name, parent=context)
 
 
-def page(context: click.Context, below: list[str], release: str) -> str:
+def page(context: click.Context, below: list[str], edition: Edition) -> str:
     """Return one manual page."""
     command, path = context.command, context.command_path
-    name = path.replace(" ", "-")
+    name, source = path.replace(" ", "-"), f"remuda {edition.release}"
     lines = [
-        f'.TH "{escaped(name.upper())}" "{SECTION}" "" "remuda {escaped(release)}" "Remuda"',
+        f'.TH "{escaped(name.upper())}" "{SECTION}" "{edition.day}" "{escaped(source)}" "Remuda"',
         ".SH NAME",
         f"{escaped(name)} \\- {escaped(command.get_short_help_str(200).rstrip('.'))}",
         ".SH SYNOPSIS",
@@ -91,7 +105,9 @@ def page(context: click.Context, below: list[str], release: str) -> str:
         *_options(context),
     ]
     if command.epilog:
-        lines += [".SH NOTES", *_paragraphs(inspect.cleandoc(command.epilog))]
+        text = inspect.cleandoc(command.epilog)
+        title = "EXIT STATUS" if text.startswith(_EXIT_CODES) else "NOTES"
+        lines += [f".SH {title}", *_paragraphs(text.removeprefix(_EXIT_CODES).lstrip())]
     others = [*below, *([context.parent.command_path] if context.parent else [])]
     if others:
         named = ", ".join(
