@@ -5,7 +5,7 @@ What is known of a GitHub App in the data folder: ``github/``, for its owner alo
     app-NUMBER.pem    the App's key
     webhook-secret    if GitHub sends messages
     app.json          what the App is called and where its pages are
-    pending.json      an App that is being made by hand, with register.html
+    pending.json      an App that is being made at GitHub; register.html, if that is done by hand
 """
 
 from __future__ import annotations
@@ -105,10 +105,12 @@ class GithubFiles:
 
     # --- An App that is being made by hand ---
 
-    def keep_pending(self, pending: Pending, form: str) -> None:
+    def keep_pending(self, pending: Pending, form: str = "") -> None:
+        """Keep what a code will be for; and the page that leads to it, for who has no browser here."""
         with usable(self.folder.root):
             write_whole(self.pending_file, msgspec.json.encode(pending))
-            write_whole(self.form_file, form.encode())
+            if form:
+                write_whole(self.form_file, form.encode())
 
     def pending(self) -> Pending | None:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from remuda.adapters.github.conversion import convert, installations_of, read_pasted
-from remuda.adapters.github.manifest import Site
+from remuda.adapters.github.manifest import DOTCOM, Site
 from remuda.adapters.system import SystemClock
 from remuda.cli import setup_html
 from remuda.cli.setup_files import AppCard, Pending
@@ -84,7 +84,7 @@ async def by_page(told: Setup) -> None:
     pending = told.pending(told.ids.suffix(32))
 
     async def take_over(code: str) -> Taken:
-        return await _take_over(told.files, pending, code)
+        return await _take_over(told, pending, code)
 
     flow = Flow(
         site=told.site,
@@ -95,6 +95,7 @@ async def by_page(told: Setup) -> None:
         say=say,
     )
     async with serving_pages(flow, told.port) as pages:
+        told.files.keep_pending(pending)  # a code that could not be exchanged is good for an hour
         say("Open this page, which takes you to GitHub with everything filled in:")
         click.echo(f"  {pages.start_url}")
         say(
@@ -155,14 +156,17 @@ def print_form(told: Setup) -> None:
 async def by_code(told: Setup, text: str) -> None:
     """Take over an App that was made by hand, and see that it is installed."""
     pasted = read_pasted(text)
-    pending = told.files.pending() or _by_itself(told)
+    pending = told.files.pending()
+    elsewhere = told.site.web_url not in {DOTCOM, "" if pending is None else pending.web_url}
+    if pending is None or elsewhere:
+        pending = Pending(web_url=told.site.web_url, state="", repositories=told.repositories)
     if pasted.state and not hmac.compare_digest(pasted.state.encode(), pending.state.encode()):
         raise BadInput(
             "That is not the answer to what was sent",
             why="its state is not the one of the last remuda setup github --print",
             fix="Copy the address from the browser again, or begin anew with --print",
         )
-    taken = await _take_over(told.files, pending, pasted.code)
+    taken = await _take_over(told, pending, pasted.code)
     _tell_taken(told.files, taken)
     if told.wait_s:
         _tell_installed(await _until_installed(told, taken.install_url))
@@ -172,23 +176,22 @@ async def by_code(told: Setup, text: str) -> None:
     _tell_next(told)
 
 
-def _by_itself(told: Setup) -> Pending:
-    """Return what a code is for when nothing was printed before: it was made with a page, or somewhere else."""
-    return Pending(web_url=told.site.web_url, state="", repositories=told.repositories)
-
-
 # --- Both -------------------------------------------------------------------------------------------------------------
 
 
-async def _take_over(files: GithubFiles, pending: Pending, code: str) -> Taken:
+async def _take_over(told: Setup, pending: Pending, code: str) -> Taken:
     site = Site.at(pending.web_url)
-    app = await convert(site, code)
+    try:
+        app = await convert(site, code)
+    except ForgeUnavailable as error:
+        again = f"Try again within the hour: remuda setup github{told.option} --code {code}"
+        raise ForgeUnavailable(error.what, why=error.why, fix=again) from None
     install_url = site.install_url(app.html_url, app.slug)
     name = "".join(c for c in app.name or app.slug if c.isprintable())
     card = AppCard(
         id=app.id, name=name, account=app.account, page=app.html_url, install_url=install_url
     )
-    files.keep(app, pending, card, site.api_url)
+    told.files.keep(app, pending, card, site.api_url)
     return Taken(name, app.account, install_url)
 
 

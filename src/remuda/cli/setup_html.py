@@ -60,9 +60,10 @@ _MEANING: Final = {
 
 
 def headers(site: Site) -> dict[str, str]:
-    """Return what every page is served with: kept by nobody, framed by nobody, its form leads to GitHub alone."""
-    parts = urlsplit(site.web_url)
-    allowed = f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action {parts.scheme}://{parts.netloc}"
+    """Return what every page is served with: kept by nobody, framed by nobody, with nothing from elsewhere."""
+    # A browser holds a form's redirects against form-action too, and a company's log-in may be anywhere.
+    form = f"form-action {site.web_url} https: 'self'"
+    allowed = f"default-src 'none'; style-src 'sha256-{_HASH}'; {form}"
     return {
         "Cache-Control": "no-store",
         "Content-Security-Policy": f"{allowed}; base-uri 'none'; frame-ancestors 'none'",
@@ -114,7 +115,7 @@ def form_page(form_url: str, manifest: Mapping[str, object], wish: AppWish, site
         ("For", owner),
         ("Name", f"{wish.name} (you can change it there)"),
         ("News of jobs", jobs),
-        *((_said(name, level), _MEANING[name]) for name, level in wish.permissions.items()),
+        *(_permission(name, level) for name, level in wish.permissions.items()),
     ]
     body = (
         f"<p>A GitHub App is how Remuda registers its runners. The button opens {escape(host)} with everything filled"
@@ -161,10 +162,10 @@ def error_page(error: RemudaError, back: str = "") -> Page:
     return Page(error.what, f"{_table(rows)}{again}", bad=True)
 
 
-def _said(name: str, level: str) -> str:
+def _permission(name: str, level: str) -> tuple[str, str]:
     words = {"organization_self_hosted_runners": "Self-hosted runners"}
     access = "read and write" if level == "write" else "read"
-    return f"{words.get(name, name.capitalize())}: {access}"
+    return words.get(name, name.capitalize()), f"{access}: {_MEANING[name]}"
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.adapters.github import GithubSettings
+from remuda.adapters.github.conversion import convert
 from remuda.adapters.github.manifest import Site
 from remuda.adapters.github.settings_file import read_file
 from remuda.adapters.system import SystemIds
@@ -22,6 +23,7 @@ from remuda.cli.setup_files import GithubFiles
 from remuda.cli.setup_flow import Setup, by_code
 from remuda.cli.tree.folder import Folder
 from remuda.model.errors import RemudaError
+from remuda.ports.forge import ForgeUnavailable
 from tests.support.eventually import eventually
 from tests.support.github_server import APP_ID, SECRET, Fault, app_key
 from tests.support.github_site import GithubSite, a_browser
@@ -273,3 +275,13 @@ async def test_a_port_that_is_taken_is_said(site: GithubSite, tmp_path: Path) ->
 async def test_nobody_coming_back_ends_the_waiting(site: GithubSite, tmp_path: Path) -> None:
     code, said = await ran(tmp_path / "d", "--org=acme", f"--github-url={site.url}", "--wait=1")
     assert (code, "No App was made" in said) == (1, True)
+
+
+async def test_a_github_that_hangs_is_given_up_and_the_code_can_be_tried_again(
+    site: GithubSite,
+) -> None:
+    code = site.make_code({"name": "r"}, "acme")
+    site.api.faults.append(Fault("conversion", kind="hang"))
+    with pytest.raises(ForgeUnavailable, match="did not answer within"):
+        await convert(Site.at(site.url), code, within_s=0.3)
+    assert (await convert(Site.at(site.url), code)).account == "acme"

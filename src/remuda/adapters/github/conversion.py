@@ -34,6 +34,7 @@ CALL_S: Final = 20.0
 _CODE: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _BODY_MAX: Final = 1024 * 1024
 _WHAT: Final = "The App could not be taken over"
+_AGAIN: Final = "Try again within the hour, with the same code"
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -111,10 +112,10 @@ async def convert(site: Site, code: str, *, within_s: float = CALL_S) -> NewApp:
         raise ForgeUnavailable(
             _WHAT,
             why=f"{host_of(site.api_url)} did not answer within {within_s:g} s",
-            fix=again(code),
+            fix=_AGAIN,
         ) from None
     except ForgeUnavailable as error:
-        raise ForgeUnavailable(_WHAT, why=error.why, fix=again(code)) from None
+        raise ForgeUnavailable(_WHAT, why=error.why, fix=_AGAIN) from None
     finally:
         await wire.close()
     if reply.status in {faults.NOT_FOUND, faults.UNPROCESSABLE}:
@@ -126,13 +127,8 @@ async def convert(site: Site, code: str, *, within_s: float = CALL_S) -> NewApp:
         )
     if reply.status not in faults.OK:
         fault = faults.fault(_WHAT, reply, (code,), scope=Scope.TENANT)
-        raise type(fault)(_WHAT, why=fault.why, fix=again(code))
+        raise ForgeUnavailable(_WHAT, why=fault.why, fix=_AGAIN)
     return decoded(_WHAT, reply, NewApp)
-
-
-def again(code: str) -> str:
-    """Say how to go on with a code that is still good."""
-    return f"Try again within the hour: remuda setup github --code {code}"
 
 
 @dataclass(frozen=True, slots=True)
