@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from remuda.cli.main import COMMANDS, remuda
+from remuda.cli.main import COMMANDS
 from remuda.cli.man import Edition, pages
 
 ROOT = Path(__file__).resolve().parents[3]
