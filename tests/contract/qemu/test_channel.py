@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from remuda.adapters.qemu.channel import (
     CHUNK_MAX_BYTES,
+    FILE_CHUNKS_MAX,
     LINE_MAX_BYTES,
     SIZES_MAX,
     TIMES_MAX,
@@ -17,19 +18,23 @@ from remuda.adapters.qemu.channel import (
     Hearing,
     Identity,
     Message,
+    MoreFiles,
     MoreLog,
     Put,
+    done,
+    more,
     put,
     remove,
     you_are,
 )
 
-SAID = b'who\nput ready 0\ndisk 7\nlog 6\nhello\nput exit.json 10\n{"code":0}log 0\n'
+SAID = b'who\nput ready 0\ndisk 7\nlog 6\nhello\nfiles 2\n\x00\nput exit.json 10\n{"code":0}log 0\n'
 MEANT: list[Message] = [
     Asked(),
     Put("ready", b""),
     DiskUsed(7),
     MoreLog(b"hello\n"),
+    MoreFiles(b"\x00\n"),
     Put("exit.json", b'{"code":0}'),
     MoreLog(b""),
 ]
@@ -71,6 +76,11 @@ def test_what_a_guest_says_is_the_same_however_it_is_cut_up(cuts: list[int]) -> 
         b"x" * (LINE_MAX_BYTES + 1),
         f"put exit.json {SIZES_MAX['exit.json'] + 1}\n".encode(),
         f"log {CHUNK_MAX_BYTES + 1}\n".encode(),
+        f"files {CHUNK_MAX_BYTES + 1}\n".encode(),
+        b"put files-out.tgz 1\nx",
+        b"more files-in.tgz 1\nx",
+        b"files\n",
+        b"files 0\n" * (FILE_CHUNKS_MAX + 1),
         b"put ready 0\n" * (TIMES_MAX + 1),
         b"who\n" * (TIMES_MAX + 1),
     ],
@@ -122,6 +132,8 @@ def test_the_host_says_who_and_what_in_words_of_one_line() -> None:
     assert said == f"id remuda-a {'0f' * 16} 02:00:00:00:00:01 12 {'ab' * 64}\n".encode()
     assert put("job.json", b"{\n}") == b"put job.json 3\n{\n}"
     assert remove("job.json") == b"rm job.json\n"
+    assert more("files-in.tgz", b"\n") == b"more files-in.tgz 1\n\n"
+    assert done("files-in.tgz") == b"done files-in.tgz\n"
 
 
 @pytest.mark.parametrize("name", ["ready", "../job.json", "x y"])

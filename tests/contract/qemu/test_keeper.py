@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -117,6 +119,62 @@ halted()
     assert signs.exit is not None
     assert signs.exit.code == 3
     assert guest.mailbox.log_tail() == "hi\n"
+
+
+async def test_files_go_in_before_the_job_and_come_out_before_the_exit(guest: Played) -> None:
+    await guest.run(
+        """
+import hashlib
+heard = guest.makefile("rb")
+guest.sendall(b"put ready 5\\nfiles")
+came = b""
+while (line := heard.readline()).startswith(b"more files-in.tgz "):
+    came += heard.read(int(line.split()[2]))
+assert line == b"done files-in.tgz\\n", line
+assert heard.readline() == b"put job.json 2\\n"
+assert heard.read(2) == b"{}"
+guest.sendall(b"put started 0\\n")
+back = hashlib.sha256(came).digest() * 8000
+for at in range(0, len(back), 65536):
+    piece = back[at : at + 65536]
+    guest.sendall(b"files %d\\n" % len(piece) + piece)
+guest.sendall(b'put exit.json 10\\n{"code":3}')
+halted()
+"""
+    )
+
+    async def ready() -> bool:
+        return guest.mailbox.look().takes_files
+
+    await eventually(ready, within_s=SLOW_S)
+    given = guest.folder / "given"
+    given.write_bytes(os.urandom(3_000_001))
+    guest.mailbox.put_files(given)
+    guest.mailbox.put_job(b"{}")
+    assert (await guest.ended()).how == "halted", guest.log()
+    assert guest.mailbox.look().exit is not None, guest.log()
+    back = hashlib.sha256(given.read_bytes()).digest() * 8000
+    assert guest.mailbox.files_part(0, 2 * len(back)) == back
+
+
+async def test_a_guest_cannot_fill_the_disk_with_files_nor_leave_half_of_them(
+    guest: Played,
+) -> None:
+    await guest.run(
+        """
+piece = b"files 65536\\n" + bytes(65536)
+for _ in range(64 * 16 + 1):
+    guest.sendall(piece)
+guest.sendall(b'put exit.json 10\\n{"code":3}')
+halted()
+"""
+    )
+    assert (await guest.ended()).how == "halted", guest.log()
+    signs = guest.mailbox.look()
+    assert signs.exit is not None
+    assert signs.overfull == ""
+    names = [file.name for file in (guest.folder / "mailbox").iterdir()]
+    assert [name for name in names if "files" in name] == []
 
 
 async def test_a_guest_that_writes_other_files_is_not_heard_any_more(guest: Played) -> None:

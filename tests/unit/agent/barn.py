@@ -31,7 +31,7 @@ from remuda.kube.core import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, Namespace, 
 from remuda.kube.decoding import Decoding
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import VM
-from remuda.model.mailbox import EXIT, JOB, READY, STARTED, STOP
+from remuda.model.mailbox import EXIT, FILES_IN, FILES_OUT, JOB, READY, STARTED, STOP
 from remuda.ports.desk import HandedJob, JobKind
 from remuda.ports.kube import Manifest, NotFound, Query
 from remuda.ports.vms import GOLDEN_PREFIX, NameTaken, golden_name, vm_name
@@ -72,6 +72,8 @@ class Guest:
     job_at: float | None = None
     done_at: float | None = None
     jobs: list[bytes] = field(default_factory=list)
+    files: bytes = b""
+    """What was there with its job."""
 
 
 @dataclass
@@ -85,6 +87,10 @@ class Guests:
     code: int = 0
     silent: bool = False
     """Whether they never say that they are ready."""
+    knows: str = ""
+    """What they say that they know when they are ready."""
+    leaves: bytes = b""
+    """The archive that their jobs leave."""
     seen: dict[str, Guest] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -105,10 +111,11 @@ class Guests:
             self._work(name, guest, now)
         elif (box / JOB).exists():
             guest.jobs.append((box / JOB).read_bytes())
+            guest.files = (box / FILES_IN).read_bytes() if (box / FILES_IN).exists() else b""
             (box / STARTED).touch()
             guest.job_at = now
         elif now >= guest.booted_at + self.boot_s and not self.silent:
-            (box / READY).touch()
+            (box / READY).write_text(self.knows)
 
     def _work(self, name: str, guest: Guest, now: float) -> None:
         if guest.done_at is not None and now >= guest.done_at + 0.3:
@@ -116,6 +123,8 @@ class Guests:
         elif (
             guest.done_at is None and guest.job_at is not None and now >= guest.job_at + self.job_s
         ):
+            if self.leaves:
+                (self.vms.mailbox(name) / FILES_OUT).write_bytes(self.leaves)
             said = json.dumps({"code": self.code, "reason": "done"})
             (self.vms.mailbox(name) / EXIT).write_text(said)
             guest.done_at = now
