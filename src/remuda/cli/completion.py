@@ -45,7 +45,9 @@ def completion(shell: str) -> None:
     assert maker is not None
     # Not ``source()`` of click's: for bash it runs bash to see how old it is.
     made = maker(remuda, {}, "remuda", "_REMUDA_COMPLETE")
-    click.echo(made.source_template % made.source_vars())
+    script = made.source_template % made.source_vars()
+    # Click's script for fish cuts a summary at its first comma.
+    click.echo(script.replace('string split ","', 'string split --max 1 ","'))
 
 
 def names_of(

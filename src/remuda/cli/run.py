@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from remuda.cli.completion import names_of, pool_names
 from remuda.cli.exits import INTERRUPTED, NO_RESULT, TERMINATED
 from remuda.cli.finding import Where, api_options
 from remuda.model.errors import RemudaError
@@ -74,6 +75,7 @@ class Duration(click.ParamType[int]):
     default="default",
     show_default=True,
     help="The pool whose runners may take it.",
+    shell_complete=names_of(pool_names),
 )
 @click.option(
     "--timeout",
