@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,8 +44,16 @@ reach() { # an address and a port
 """
 
 
-def a_job(script: str) -> bytes:
-    return json.dumps({"job_id": "1", "kind": "local", "script": script}).encode()
+def a_job(script: str, **more: object) -> bytes:
+    return json.dumps({"job_id": "1", "kind": "local", "script": script, **more}).encode()
+
+
+def an_archive(file: Path, content: bytes) -> Path:
+    with tarfile.open(file, "w:gz", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo("given/a")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    return file
 
 
 async def cloned(host: QemuHost, *names: str) -> None:
@@ -62,6 +72,26 @@ async def log_of_job(host: QemuHost, name: str, script: str) -> str:
     signs = await host.shown(name, "exit")
     assert signs.exit is not None
     assert signs.exit.code == 0, host.mailbox(name).log_tail()
+    return host.mailbox(name).log_tail()
+
+
+async def _log_of_job_with_files(host: QemuHost, name: str, script: str) -> str:
+    """Do the same with files that go along and come back: over the guest's line, which shares no folder."""
+    content = os.urandom(300_000)
+    archive = an_archive(host.folder / "given.tgz", content)
+    signs = await host.shown(name, "takes_files")
+    assert signs.ready
+    host.mailbox(name).put_files(archive)
+    more = {"upload_bytes": archive.stat().st_size, "download": "back\nnone"}
+    host.mailbox(name).put_job(a_job(f"mkdir back; cat given/a given/a >back/b\n{script}", **more))
+    signs = await host.shown(name, "exit")
+    assert signs.exit is not None
+    assert (signs.exit.code, signs.exit.files_note) == (0, ""), host.mailbox(name).log_tail()
+    back = io.BytesIO(host.mailbox(name).files_part(0, 10_000_000))
+    with tarfile.open(fileobj=back, mode="r:gz") as tar:
+        file = tar.extractfile("./back/b")
+        assert file is not None
+        assert file.read() == content * 2
     return host.mailbox(name).log_tail()
 
 
@@ -128,7 +158,7 @@ ls /sys/class/net
         assert not opened.abilities.isolated
         await cloned(host, C)
         await opened.run(C)
-        log = await log_of_job(host, C, f"{REACH}\nreach 10.0.2.2 {port}")
+        log = await _log_of_job_with_files(host, C, f"{REACH}\nreach 10.0.2.2 {port}")
         assert "a secret of the host" in log
         assert came
 
