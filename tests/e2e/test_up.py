@@ -6,6 +6,7 @@ import asyncio
 import os
 import pwd
 import socket
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -119,6 +120,32 @@ async def test_jobs_outlive_every_part_its_keeper_and_all_at_once(tree: Tree) ->
     for job in jobs:
         assert (await tree.until_job(job))["conclusion"] == "success"
     assert len(ran.read_text().splitlines()) == 3, "each ran once"
+
+
+async def test_numbers_that_now_belong_to_strangers_harm_nobody(tree: Tree) -> None:
+    tree.strike(vms=True)
+    with subprocess.Popen(["/bin/sleep", "3600"]) as stranger:  # noqa: ASYNC220 - it is only to be there
+        try:
+            number = f"{stranger.pid}\n"
+            postmaster = tree.folder.postgres / "data" / "postmaster.pid"
+            _, rest = postmaster.read_text().split("\n", 1)
+            postmaster.write_text(number + rest)
+            named = [tree.folder.lock, tree.folder.postgres / "lock"]
+            named += [
+                tree.folder.part(part) / file for part in STARTED for file in ("pid", "program")
+            ]
+            named += tree.folder.agent.glob("process/vms/*/run/pid")
+            for file in named:
+                file.write_text(number)
+
+            assert "Nothing runs" in tree.status()["says"]
+            assert "Nothing runs" in tree.down("--end-jobs")
+            tree.up()
+            job = await tree.post("exit 0")
+            assert (await tree.until_job(job))["conclusion"] == "success"
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def test_a_second_one_is_refused_and_a_port_that_is_taken_is_named(tree: Tree) -> None:

@@ -264,7 +264,12 @@ def _detach(folder: Folder, told: Told) -> None:
             cwd=folder.root,
             start_new_session=True,
         )
-    asyncio.run(_shown_until_up(folder, process))
+    try:
+        asyncio.run(_shown_until_up(folder, process))
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
 
 
 def _again(folder: Folder, told: Told) -> list[str]:

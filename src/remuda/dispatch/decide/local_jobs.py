@@ -25,6 +25,10 @@ CANCELLED: Final = "cancelled"
 TIMED_OUT: Final = "timed_out"
 LOST: Final = "lost"
 """It began, and nobody can say how it ended: its runner is gone."""
+_MADE_UP: Final = frozenset(
+    {"Deleted", "DiskSpent", "NeverStarted", "NoExitReported", "NoJob", "StartFailed", "VmCrashed"}
+)
+"""An agent's reasons for the end of a Pod whose guest named no exit code: the Pod must have one, the job has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def _end_of_pod(job: LocalJob, session: Session) -> LocalEnd:
     """Read the end of a job off the end of its Pod: its own word did not come."""
     assert session.ended_at is not None
     code, at, reason = session.exit_code, session.ended_at, session.end_reason
-    if code is not None:
+    if code is not None and reason not in _MADE_UP:
         deadline = deadline_of(job, session.started_at)
         return exit_of(job, code, reason, at=at, deadline=deadline)
     conclusion = LOST if job.cancelled_at is None else CANCELLED

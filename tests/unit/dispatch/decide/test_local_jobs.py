@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from remuda.agent.decide.recorded import State, VmRecord
+from remuda.agent.decide.verdict import settle
 from remuda.dispatch.decide.local_jobs import (
     Runs,
     Waits,
@@ -18,6 +20,7 @@ from remuda.dispatch.decide.local_jobs import (
 )
 from remuda.model.job import Claim, LiveClaim, Os, Session, Size
 from remuda.ports.local_jobs import LocalEnd
+from remuda.ports.vms import Ending, RunEnd
 from tests.support.jobs import START
 from tests.support.local_jobs import a_local_job, an_end
 
@@ -103,6 +106,13 @@ def ended(conclusion: str, at: datetime = NOW, **changes: Any) -> LocalEnd:  # n
         ),
         pytest.param(
             BEGUN,
+            None,
+            a_session(ended_at=NOW, exit_code=1, end_reason="NoExitReported"),
+            ended("lost", reason="NoExitReported"),
+            id="a code that its host made up for a VM that said nothing is no code",
+        ),
+        pytest.param(
+            BEGUN,
             a_claim(),
             a_session(ended_at=NOW),
             ended("lost", reason="its runner is gone"),
@@ -133,6 +143,33 @@ def ended(conclusion: str, at: datetime = NOW, **changes: Any) -> LocalEnd:  # n
 )
 def test_how_far(job: Any, claim: Any, session: Any, far: Any) -> None:  # noqa: ANN401 - of the table
     assert how_far(job, claim, session, NOW) == far
+
+
+@pytest.mark.parametrize("how", [None, *Ending])
+@pytest.mark.parametrize("deleting", [False, True])
+def test_every_end_that_an_agent_saw_without_its_guests_word_loses_the_job(
+    how: Ending | None,
+    deleting: bool,  # noqa: FBT001 - of the table
+) -> None:
+    verdict = settle(
+        VmRecord(
+            pod_uid="u1",
+            namespace="ci",
+            pod="a",
+            image="linux",
+            state=State.DELIVERED,
+            accepted_at=START,
+            started_at=START,
+            ready_at=START,
+        ),
+        None,
+        None if how is None else RunEnd(how=how),
+        NOW,
+        deleting=deleting,
+    )
+    session = a_session(ended_at=NOW, exit_code=verdict.exit_code, end_reason=verdict.reason)
+
+    assert how_far(BEGUN, None, session, NOW) == ended("lost", reason=verdict.reason)
 
 
 @pytest.mark.parametrize(
