@@ -27,6 +27,17 @@ LIST_S: Final = 30.0
 """For all pages of a list."""
 
 
+async def readable(what: Awaitable[T]) -> T | Unread:
+    """Wait for what reads files of this machine: one that is closed to us is a fact like any other."""
+    try:
+        return await what
+    except OSError as error:
+        return Unread(
+            why=f"{error.filename or 'A file'}: {error.strerror or error}.",
+            fix="See that this user may read it",
+        )
+
+
 async def asked(what: Awaitable[T], within_s: float = LIST_S) -> T | Unread:
     """Wait for an answer, but not for ever."""
     try:

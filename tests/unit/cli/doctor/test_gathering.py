@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from remuda.adapters.system import SystemClock
+from remuda.cli.doctor.asking import asked, readable
 from remuda.cli.doctor.command import doctor
 from remuda.cli.doctor.decide.facts import GithubFacts, Unread
 from remuda.cli.doctor.decide.report import CHECKS
@@ -84,6 +87,7 @@ def test_servers_that_do_not_answer_are_the_faults(tmp_path: Path) -> None:
     assert answer.exit_code == 1
     assert answer.stdout.count("  fail  ") == 2
     assert "http://127.0.0.1:1 does not answer" in answer.stdout
+    assert "http://127.0.0.1:1 could not be asked" in answer.stdout
     assert "\x1b" not in answer.stdout
 
 
@@ -155,6 +159,21 @@ async def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     found = await machine_facts(Where(data=tmp_path / "file"))
     assert not isinstance(found, Unread)
     assert "Not a directory" in found.folder.fault
+
+
+async def test_a_file_that_is_closed_to_us_is_a_fact_like_any_other() -> None:
+    async def closed() -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/kubeconfig")
+
+    found = await readable(closed())
+    assert isinstance(found, Unread)
+    assert found.why == "/data/kubeconfig: Permission denied."
+
+
+async def test_what_does_not_come_is_waited_for_no_longer_than_said() -> None:
+    found = await asked(asyncio.Event().wait(), 0.01)
+    assert isinstance(found, Unread)
+    assert "No answer came" in found.why
 
 
 # --- the servers ------------------------------------------------------------------------------------------------------

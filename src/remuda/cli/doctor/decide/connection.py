@@ -87,7 +87,7 @@ def dispatch_api(facts: Facts) -> Finding:
     if isinstance(api, Unread):
         return _unreached("Dispatch cannot be asked.", api)
     if isinstance(api.not_ready, Unread):
-        return _unreached(f"{api.server} does not answer.", api.not_ready)
+        return _unreached(f"{api.server} could not be asked.", api.not_ready)
     return ok(f"{api.server} answers.")
 
 
@@ -114,7 +114,7 @@ def dispatch_token(facts: Facts) -> Finding:
 def github(facts: Facts) -> Finding:
     app = facts.github
     if isinstance(app, Unread):
-        return _unreached("GitHub does not know the App that the settings name.", app)
+        return _unreached("The GitHub App that is set up cannot be used.", app)
     return ok(f"{app.host} knows the App {app.name}.")
 
 

@@ -196,7 +196,14 @@ class Facts:
     @property
     def kube_now(self) -> datetime:
         """What time it is for the Kubernetes API, whose times are compared with it."""
-        kube = self.kube
-        if isinstance(kube, Unread) or isinstance(kube.ahead_s, Unread):
+        return self._now_of(self.kube)
+
+    @property
+    def api_now(self) -> datetime:
+        """What time it is for dispatch."""
+        return self._now_of(self.api)
+
+    def _now_of(self, server: KubeFacts | ApiFacts | Unread) -> datetime:
+        if isinstance(server, Unread) or isinstance(server.ahead_s, Unread):
             return self.now
-        return self.now + timedelta(seconds=kube.ahead_s)
+        return self.now + timedelta(seconds=server.ahead_s)

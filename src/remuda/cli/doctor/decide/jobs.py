@@ -59,7 +59,7 @@ def queue(facts: Facts) -> Finding:
 
 
 def _waited_s(waiting: Waiting, facts: Facts) -> float:
-    return (facts.now - waiting.job.queued_at).total_seconds()
+    return (facts.api_now - waiting.job.queued_at).total_seconds()
 
 
 def _why(waiting: Waiting) -> str:

@@ -64,7 +64,8 @@ def claims_pods(facts: Facts) -> Finding:
         f"the job {claim.job_id} is claimed for {claim.pod}, which is gone"
         for claim in claims
         if claim.pod_uid not in there
-        and (facts.now - (claim.missing_since or claim.claimed_at)).total_seconds() >= POD_GONE_S
+        and (facts.api_now - (claim.missing_since or claim.claimed_at)).total_seconds()
+        >= POD_GONE_S
     ]
     if lost:
         return fail("Jobs are held for runners that are gone.", lost, _RECOVERY)
@@ -83,7 +84,7 @@ def stamps(facts: Facts) -> Finding:
         line = f"{pod.name} is stamped for {pod.labels[OWNER] or 'nobody'}, and has no job"
         if since is None:
             unsure.append(line)
-        elif (facts.now - since).total_seconds() >= STAMPED_S:
+        elif (facts.api_now - since).total_seconds() >= STAMPED_S:
             alone.append(line)
     if alone:
         return fail("Runners look busy and have no job.", (*alone, *unsure), _RECOVERY)
