@@ -45,8 +45,8 @@ async def ranch(
         yield it
 
 
-async def start(ranch: Ranch, *arguments: str) -> Process:
-    env = {**os.environ, "REMUDA_SERVER": ranch.servers.url(SERVER), "REMUDA_POOL": "linux"}
+async def start(ranch: Ranch, *arguments: str, server: str = SERVER) -> Process:
+    env = {**os.environ, "REMUDA_SERVER": ranch.servers.url(server), "REMUDA_POOL": "linux"}
     env["REMUDA_API_TOKEN"] = await _token(ranch)
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -71,7 +71,15 @@ async def ended(process: Process) -> tuple[int, bytes, str]:
     return process.returncode, out, err.decode()
 
 
-async def test_a_command_runs_as_it_is_on_a_runner_that_nobody_had_before(ranch: Ranch) -> None:
+async def test_a_command_runs_as_it_is_on_a_runner_that_nobody_had_before(
+    ranch: Ranch, tmp_path: Path
+) -> None:
+    await _nothing_is_shared(ranch)
+    await _files_go_along_and_come_back(ranch, tmp_path)
+    await _files_that_must_not_come_back_do_not(ranch, tmp_path)
+
+
+async def _nothing_is_shared(ranch: Ranch) -> None:
     # Two runs share nothing: what the first leaves behind, the second does not find.
     look = 'ls -A . "$HOME" "${TMPDIR:-/nowhere}" 2>/dev/null | grep -c canary; '
     leave = 'for d in . "$HOME" "$TMPDIR"; do [ -w "$d" ] && touch "$d/canary"; done; '
@@ -90,6 +98,58 @@ async def test_a_command_runs_as_it_is_on_a_runner_that_nobody_had_before(ranch:
     wanted = b"".join(b"line %d\n" % number for number in range(40_000)) + b"\x00\xff"
     assert (code, len(out), err) == (0, len(wanted), "")
     assert hashlib.sha256(out).digest() == hashlib.sha256(wanted).digest()
+
+
+async def _files_go_along_and_come_back(ranch: Ranch, folder: Path) -> None:
+    """Transform a tree there, and keep the command's exit code; refuse what the server says is too large."""
+    tree = folder / "tree"
+    (tree / "sub").mkdir(parents=True)
+    text = os.urandom(2_500_000).hex().encode()  # in more than one piece, also packed
+    (tree / "sub" / "a b").write_bytes(text)
+    (tree / "run").write_text("#!/bin/sh\nmkdir -p out/deep && tr 0-9 g-p <'sub/a b' >out/deep/ü\n")
+    (tree / "run").chmod(0o755)
+    (tree / "outside").symlink_to("/etc/passwd")
+    into = folder / "back"
+    upload = f"--upload={tree}"
+    process = await start(
+        ranch, upload, f"--download=out:{into}", "--", "sh", "-c", "ls; ./run; exit 7"
+    )
+    code, out, err = await ended(process)
+    assert (code, out.split()) == (7, [b"run", b"sub"]), err
+    assert "left out: outside" in err
+    assert "wrote 1 file" in err
+    wanted = text.translate(bytes.maketrans(b"0123456789", b"ghijklmnop"))
+    assert (into / "out" / "deep" / "ü").read_bytes() == wanted
+
+    ranch.servers.start("small", "--files-max=1Ki")
+    await ranch.servers.ready("small")
+    process = await start(ranch, upload, "--", "true", server="small")
+    code, _, err = await ended(process)
+    assert code == 125
+    assert "may have 1024" in err
+    assert "--files-max" in err
+    ranch.servers.kill("small")
+
+
+async def _files_that_must_not_come_back_do_not(ranch: Ranch, folder: Path) -> None:
+    """Say what is missing, and write nothing that leads elsewhere."""
+    into = folder / "hostile"
+    (into / "out").mkdir(parents=True)
+    victim = folder / "victim"
+    victim.mkdir()
+    (into / "out" / "trap").symlink_to(victim)
+    script = (
+        "mkdir -p out/trap; cd out; echo x >trap/a; ln -s /etc away; mkfifo pipe; echo good >good"
+    )
+    asked = [f"--download={path}:{into}" for path in ("out", "none")]
+    code, _, err = await ended(await start(ranch, *asked, "--", "sh", "-c", script))
+    assert code == 1, err
+    assert "none: the job left no such file" in err
+    for name in ("out/trap/a", "out/away", "out/pipe"):
+        assert f"not written: {name}" in err
+    assert (into / "out" / "good").read_bytes() == b"good\n"
+    assert "away" not in [each.name for each in (into / "out").iterdir()]
+    assert list(victim.iterdir()) == []
 
 
 async def test_whoever_dies_or_leaves_in_the_middle_the_run_ends_well(ranch: Ranch) -> None:
