@@ -95,9 +95,9 @@ def manifest_fault(manifest: dict[str, Any]) -> str:
         return f"unknown {sorted(unknown)}"
     for name in ("url", "redirect_url"):
         if not str(manifest.get(name, "")).startswith(("https://", "http://")):
-            return f'"{name}" wasn\'t supplied'
+            return f'"{name}" was not supplied'
     if "hook_attributes" in manifest and not manifest["hook_attributes"].get("url"):
-        return '"url" wasn\'t supplied'
+        return '"url" was not supplied'
     if not 0 < len(manifest.get("name", "")) <= _NAME_MAX:
         return "name is too long"
     if manifest.get("default_events") and not manifest.get("hook_attributes"):

@@ -266,7 +266,10 @@ def _next(told: Setup) -> tuple[str, ...]:
 
 
 def _tell_next(told: Setup) -> None:
-    say("A workflow reaches the pool of remuda up with:  runs-on: [self-hosted, default]")
+    kept = told.files.folder.kept()
+    pool = "default" if kept is None else kept.pool
+    say(f"A workflow reaches the pool of remuda up with:  runs-on: [self-hosted, {pool}]")
+    say("Its image must hold GitHub's runner; see the page about GitHub, docs/howto/github-app.md.")
     say(f"Next:  {_next(told)[0]}")
     say(
         f"       remuda server --github {told.files.folder.github_settings}   (a server of its own)"
