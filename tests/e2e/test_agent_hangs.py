@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.kube.core import POD
+from remuda.kube.core import EVENT, POD
+from remuda.ports.kube import Query
 from remuda.ports.vms import vm_name
 from tests.support.eventually import eventually
 from tests.support.tart.faults import FOREVER, Fault
@@ -59,9 +60,11 @@ async def test_looks_that_hang_delay_nobody_else(pasture: Pasture) -> None:
         (pod,) = await mac.warm(pool)
         async with hung(mac, "list", "list"):
             await others_go_on(mac, calm, "list")
+        await story_of_the_host_told(mac, "list")
         await mac.warm(calm)
         async with hung(mac, "get", "get", vm_name(pod.uid)):
             await others_go_on(mac, calm, "get")
+        await story_told(mac, pod, "get")
         await done_in_the_end(mac, pool, pod)
         await mac.tidy()
 
@@ -111,6 +114,7 @@ async def test_a_guest_that_cannot_be_asked_for_its_disk_delays_nobody(pasture: 
         mac.ranch.agents.start(mac.host)
         await others_go_on(mac, calm, "exec")
         await mac.until_metric('remuda_agent_op_timeouts_total{op="exec"}', 1)
+        await story_of_the_host_told(mac, "exec")
         await mac.tidy()
 
 
@@ -145,6 +149,16 @@ async def is_called(mac: Paddock, op: str) -> bool:
 async def story_told(mac: Paddock, pod: Pod, op: str) -> None:
     said = await mac.until_event(pod, "VMStuck")
     assert f"call to {op} was killed" in said
+
+
+async def story_of_the_host_told(mac: Paddock, op: str) -> None:
+    """See that the Node tells of a call that hung for no Pod in particular."""
+
+    async def told() -> list[str]:
+        listed = await mac.ranch.kube.list(EVENT, Query(fields=f"involvedObject.name={mac.host}"))
+        return [event.message for event in listed.items if event.reason == "DriverStuck"]
+
+    await eventually(told, lambda said: f"call to {op} was killed" in str(said), within_s=120)
 
 
 async def done_in_the_end(mac: Paddock, pool: str, pod: Pod | None) -> None:

@@ -14,8 +14,9 @@ from remuda.agent.decide.recorded import State, VmRecord
 from remuda.agent.decide.shown import Waits, ended, shown
 from remuda.agent.decide.verdict import failed, settle
 from remuda.agent.known_pods import TERMINAL, vm_container
-from remuda.agent.mailbox import HostMailboxError, take_back_once_read
+from remuda.agent.mailbox import HostMailboxError, Signs, take_back_once_read
 from remuda.model.errors import RemudaError
+from remuda.model.mailbox import Holds
 from remuda.ports.vms import NotThere, Power, RunEnd, SeenVm
 
 if TYPE_CHECKING:
@@ -42,14 +43,16 @@ class EndSteps:
     async def settle(self, care: Care, sight: Sight) -> None:
         record = sight.known_record()
         now = self._parts.clock.now()
-        guest = None
+        signs = Signs()
         if record.state not in {State.CLONING, State.CLONED}:
-            guest = self._tools.signs(care).exit
+            signs = self._tools.signs(care)
+        if record.state is State.DELIVERING and signs.holds in {Holds.JOB, Holds.SPENT}:
+            record = replace(record, delivered_at=now)  # an agent died before it could write that
         end = sight.seen.end if sight.seen is not None else None
         if care.run_end is not None and (end is None or not end.why):
             end = RunEnd(how=care.run_end.how, at=end.at if end else None, why=care.run_end.why)
         deleting = sight.wanted is Wanted.DELETING
-        verdict = settle(record, guest, end, now, deleting=deleting)
+        verdict = settle(record, signs.exit, end, now, deleting=deleting)
         await self._tools.over(care, record, await self._tools.collected(care, record, verdict))
 
     async def give_up(self, care: Care, sight: Sight) -> None:

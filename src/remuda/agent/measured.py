@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from remuda.agent.metrics import OPS
 from remuda.ports.vms import NotThere, TimedOut, VmsError
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from remuda.ports.vms import Abilities, Inventory, PullProgress, SeenVm, Vms, VmShape
 
 
+_OF_THE_HOST: Final = frozenset({"list", "drop", "exec"})
+"""What is asked for the sake of the host: what is on it, what may go, how full its guests are."""
+
+
 class MeasuredVms:
     """
     Implements ``Vms`` by another one.
@@ -24,8 +28,17 @@ class MeasuredVms:
     A call that was cancelled says nothing about the host and is not counted. "Not there" is an answer, not a failure.
     """
 
-    def __init__(self, vms: Vms, metrics: AgentMetrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        vms: Vms,
+        metrics: AgentMetrics,
+        clock: Clock,
+        *,
+        host_stuck: Callable[[TimedOut], None] = lambda _: None,
+    ) -> None:
         self._vms, self._metrics, self._clock = vms, metrics, clock
+        self._host_stuck = host_stuck
+        """Told of a call that hung and was for no Pod in particular: nobody else has whom to tell."""
 
     @property
     def abilities(self) -> Abilities:
@@ -102,6 +115,8 @@ class MeasuredVms:
             if isinstance(error, TimedOut):
                 # One call of ours may be several of the driver's: it knows which of them hung.
                 self._metrics.timeouts.labels(error.op if error.op in OPS else op).inc()
+                if op in _OF_THE_HOST:
+                    self._host_stuck(error)
             raise
         else:
             self._took(op, began)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from remuda.ports.desk import Desks
     from remuda.ports.ids import Ids
     from remuda.ports.kube import Kube
-    from remuda.ports.vms import Vms
+    from remuda.ports.vms import TimedOut, Vms
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +111,7 @@ class Agent:
         for thread in self._threads.values():
             opening.callback(thread.close)
         self._ledger = Ledger(folder, self._threads["records"])
-        self._vms = MeasuredVms(ports.vms, self._metrics, clock)
+        self._vms = MeasuredVms(ports.vms, self._metrics, clock, host_stuck=self._host_stuck)
         self._goldens = Goldens(self._vms, self._ledger, clock)
         self._events = EventRecorder(
             ports.kube,
@@ -208,6 +208,11 @@ class Agent:
             ),
             self._settings,
         )
+
+    def _host_stuck(self, error: TimedOut) -> None:
+        """Tell of it where people look who wonder about a host: it is about no Pod in particular."""
+        for node in self._nodes.all():
+            self._events.record(NODE, node, "DriverStuck", str(error), warning=True)
 
     def _beating(self, name: str) -> BeatingClock:
         return BeatingClock(self._ports.clock, self._health, name)

@@ -17,7 +17,7 @@ from remuda.agent.parts import Denied
 from remuda.agent.racing import first_of
 from remuda.model.mailbox import Holds
 from remuda.ports.desk import GoHome, HandedJob
-from remuda.ports.vms import Power, VmsError
+from remuda.ports.vms import Power, TimedOut, VmsError
 
 if TYPE_CHECKING:
     from remuda.agent.care import Care, Sight, Tools
@@ -231,6 +231,8 @@ class Tending:
         except VmsError as error:
             # A job is not ended because nobody can see it. Its mailbox speaks, too.
             log.info("a VM cannot be seen", vm=care.vm, error=str(error))
+            if isinstance(error, TimedOut):
+                self._tools.say(care, "VMStuck", str(error), warning=True)
             return False
         return seen is None or seen.power is not Power.RUNNING
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 from datetime import timedelta
 
+import pytest
+
 from remuda.agent.parts import Denied
 from remuda.kube.core import POD
 from remuda.kube.names import JOB_DELIVERED, VM_CLEANUP
@@ -13,7 +15,7 @@ from remuda.kube.patches import MergePatch
 from remuda.model.mailbox import READY
 from remuda.ports.desk import GoHome
 from remuda.ports.vms import vm_name
-from tests.unit.agent.barn import SPACE, Barn, scenario
+from tests.unit.agent.barn import SPACE, Barn, played, scenario
 from tests.unit.agent.mortal import Life
 from tests.unit.pools.ranch import Hurt
 
@@ -313,6 +315,27 @@ class _Until(Life):
         if what == self.what:
             self.ends_at = len(self.points)
         super().point(what)
+
+
+@pytest.mark.parametrize("point", ["after put job", "before take job"])
+def test_a_job_that_ended_while_no_agent_lived_was_delivered_all_the_same(point: str) -> None:
+    async def play(barn: Barn) -> None:
+        barn.start(_Until(point))
+        uid = await barn.add_pod()
+        barn.host.dispatch.add()
+        assert barn.agent is not None
+        await asyncio.wait({barn.agent})
+        # A Pod of which nobody has told yet that it has its job: the server was away then.
+        patch = MergePatch({"status": {"conditions": []}})
+        await barn.kube.patch(POD, "mac-1", patch, namespace=SPACE, subresource="status")
+        await barn.later(60)
+        assert not barn.host.disk.vms[vm_name(uid)].running, "its job is over"
+        barn.start()
+        await barn.until_phase("Succeeded")
+        assert await barn.condition(JOB_DELIVERED) == "True"
+        await _gone_and_clean(barn)
+
+    played(play)
 
 
 @scenario()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remuda.kube.names import JOB_DELIVERED
 from remuda.ports.desk import GoHome
 from remuda.ports.vms import vm_name
 from tests.unit.agent.barn import Barn, played
@@ -29,6 +30,8 @@ async def _one_job(barn: Barn) -> None:
         ended = phase if phase in {"Succeeded", "Failed"} else ""
         assert barn.clock.monotonic() < 900, "it never ends"
     _check_end(barn, uid, ended)
+    delivered = await barn.condition(JOB_DELIVERED)
+    assert delivered == ("True" if ended == "Succeeded" else ""), "whoever looks later can tell"
     await _delete(barn)
     assert barn.host.vms.boots[vm_name(uid)] <= 1
 

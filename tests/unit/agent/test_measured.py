@@ -15,6 +15,7 @@ from remuda.sim.loop import run
 from tests.unit.agent.a_host import HUNG_S, PULL_S, A, AHost, broken
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from prometheus_client import CollectorRegistry
@@ -86,8 +87,7 @@ def test_a_time_out_is_counted_for_the_call_that_hung(tmp_path: Path) -> None:
         host = AHost(tmp_path)
         vms = MeasuredVms(host.vms, host.metrics, host.clock)
         for op in ("set", "what nobody knows"):
-            hung = TimedOut("It hung", why="the test wants it so", fix="Nothing", op=op)
-            host.vms.faults["clone"] = [hung]
+            host.vms.faults["clone"] = [_hung(op)]
             with pytest.raises(TimedOut):
                 await vms.clone(GOLDEN, "one")
         assert counts(host.metrics.registry, "set") == (0, 0, 1)
@@ -95,6 +95,34 @@ def test_a_time_out_is_counted_for_the_call_that_hung(tmp_path: Path) -> None:
         host.records.close()
 
     run(story)
+
+
+def test_who_answers_for_the_host_is_told_of_what_hung_for_no_pod(tmp_path: Path) -> None:
+    async def story() -> None:
+        host = AHost(tmp_path)
+        told: list[str] = []
+        vms = MeasuredVms(
+            host.vms, host.metrics, host.clock, host_stuck=lambda error: told.append(error.op)
+        )
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "list": vms.inventory,
+            "exec": lambda: vms.guest_disk_used("one"),
+            "drop": lambda: vms.drop_image(A),
+            "stop": lambda: vms.stop("one", grace_s=0),
+        }
+        for op, call in calls.items():
+            host.vms.faults[op] = [broken(VmsError), _hung(op)]
+            for _ in range(2):
+                with pytest.raises(VmsError):
+                    await call()
+        assert told == ["list", "exec", "drop"], "a Pod is told of what hung for it"
+        host.records.close()
+
+    run(story)
+
+
+def _hung(op: str) -> TimedOut:
+    return TimedOut("It hung", why="the test wants it so", fix="Nothing", op=op)
 
 
 def test_a_call_that_is_cancelled_is_not_counted(tmp_path: Path) -> None:

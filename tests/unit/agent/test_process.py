@@ -19,11 +19,11 @@ from remuda.agent.metrics import AgentMetrics
 from remuda.agent.process import Agent, AgentPorts, BeatingClock
 from remuda.agent.settings import AgentSettings
 from remuda.control.health import Health
-from remuda.kube.core import NODE, POD
+from remuda.kube.core import EVENT, NODE, POD
 from remuda.kube.names import VM, VM_CLEANUP, image_label
 from remuda.model.errors import BadInput
 from remuda.ports.desk import NoJobYet, ReportReply
-from remuda.ports.kube import Manifest, NotFound, Unavailable
+from remuda.ports.kube import Manifest, NotFound, Query, Unavailable
 from remuda.ports.vms import TimedOut, vm_name
 from remuda.standalone.plane import ControlPlane
 from tests.support.eventually import eventually
@@ -157,6 +157,12 @@ class Stable:
             return await self.kube.get(NODE, HOST)
         return None
 
+    async def events(self) -> list[tuple[str, str, str, str]]:
+        """Return about what each Event is, its reason and its type."""
+        found = (await self.kube.list(EVENT, Query())).items
+        about = ((e, e.involved_object) for e in found)
+        return [(it.kind, it.name, event.reason, event.type) for event, it in about]
+
     def runs(self, pod: Pod) -> bool:
         vm = self.disk.vms.get(vm_name(pod.uid))
         return vm is not None and vm.running
@@ -189,6 +195,8 @@ async def test_while_its_vms_cannot_be_listed_it_is_not_ready(stable: Stable) ->
         wanted = (False, "the VMs of this host are not listed yet")
         await eventually(lambda: _of(agent.ready()), lambda said: said == wanted, within_s=WAIT_S)
         assert await stable.node() is not None, "its Node is there all the same"
+        told = ("Node", HOST, "DriverStuck", "Warning")
+        await eventually(stable.events, lambda said: told in said, within_s=WAIT_S)
         task.cancel()
     agent.close()
 

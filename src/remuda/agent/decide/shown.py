@@ -50,7 +50,9 @@ def shown(
     if pod.status.phase in _TERMINAL:
         return pod.status
     if record is not None and record.verdict is not None:
-        return ended(pod, record.verdict, record.started_at, host_ip, now)
+        over = ended(pod, record.verdict, record.started_at, host_ip, now)
+        # Nobody may have told before: the agent was away, or the server was.
+        return _delivered(over, record.delivered_at) if record.delivered_at else over
     begun = _begun(pod, host_ip, now)
     if record is None or record.state not in _RUNS:
         state = ContainerState(waiting=Waiting(reason=waits.reason, message=waits.message))
@@ -62,7 +64,7 @@ def shown(
         return _ready(_phase(pod, begun, "Running", state), "False", "GuestNotReady", now)
     status = _ready(_phase(pod, begun, "Running", state, ready=True), "True", "", now)
     if record.state is State.DELIVERED:
-        return _condition(status, Condition(type=JOB_DELIVERED, status="True"), now)
+        return _delivered(status, record.delivered_at or now)
     return status
 
 
@@ -111,6 +113,10 @@ def _ready(status: PodStatus, ready: str, why: str, now: datetime) -> PodStatus:
     ):
         status = _condition(status, condition, now)
     return status
+
+
+def _delivered(status: PodStatus, at: datetime) -> PodStatus:
+    return _condition(status, Condition(type=JOB_DELIVERED, status="True"), at)
 
 
 def _condition(status: PodStatus, wanted: Condition, now: datetime) -> PodStatus:

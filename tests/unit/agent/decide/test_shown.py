@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -14,6 +15,9 @@ from remuda.kube.core import Container, Pod, PodSpec, PodStatus
 from remuda.kube.meta import Condition, ObjectMeta
 from remuda.kube.names import JOB_DELIVERED
 from tests.unit.agent.builders import DONE, NOON, UID, a_record, ago
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 SCHEDULED = Condition(type="PodScheduled", status="True", last_transition_time=ago(hours=1))
 POD = Pod(
@@ -79,6 +83,22 @@ def test_an_end_is_told_with_its_code_and_times(succeeded: bool) -> None:  # noq
     assert end.exit_code == verdict.exit_code
     assert (end.started_at, end.finished_at) == (ago(minutes=5), NOON)
     assert conditions(status)["Ready"] == "False"
+
+
+@pytest.mark.parametrize(
+    ("delivered_at", "told"),
+    [
+        pytest.param(ago(minutes=3), {JOB_DELIVERED: ago(minutes=3)}, id="it had its job"),
+        pytest.param(None, {}, id="it had none"),
+    ],
+)
+def test_an_end_tells_whether_there_was_a_job_also_if_nobody_told_before(
+    delivered_at: datetime | None, told: dict[str, datetime]
+) -> None:
+    record = replace(a_record(State.EXITED, delivered_at=delivered_at), verdict=DONE)
+    status = shown(POD, record, Waits(), "", NOON)
+    found = {c.type: c.last_transition_time for c in status.conditions if c.status == "True"}
+    assert {kind: at for kind, at in found.items() if kind == JOB_DELIVERED} == told
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
