@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from remuda.cli.top.decide.lines import wrapped
+
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-HELP = """\
-Tab, → / Shift-Tab, ←     the next pane / the one before
-↑ ↓, j k, PgUp PgDn       the row
-Home, End                 the first row, the last one
-e, Enter                  explain the chosen thing: why it is so, and what to do
-/                         show only rows with some words; Esc shows all again
-s                         sort the pane another way
-p                         pause the rollout of the chosen row's pool, or let it go on
-r                         look again now
-?                         this
-q, Ctrl-C                 quit
+_WIDTH_MAX: Final = 100
+_FRAME: Final = 6
+"""What the border, the space within and a scroll bar take of the width."""
 
-Bars: █ busy  ▓ warm  ▒ starting  · missing  ░ leaving
-ROLLED: runners of the new template of those wanted; away: how many the roll
-takes away now, beside how many it may take away at once."""
+HELP = """\
+Tab →     the next pane; Shift-Tab and ← the one before
+↑ ↓       the row; also j and k, PgUp and PgDn, Home and End
+e Enter   why the chosen thing is as it is, and what to do
+/         only rows that have some words; Esc shows all again
+s         sort the pane another way
+p         pause the rollout of the row's pool, or let it go on
+r         look again now
+q         quit; also Ctrl-C
+
+RUNNERS   █ busy  ▓ warm  ▒ starting  · missing  ░ leaving
+ROLLED    how many of the runners wanted are new; away is how many
+          are missing now, beside how many may be at once"""
 
 
 class Panel(ModalScreen[None]):
@@ -58,8 +62,9 @@ class Panel(ModalScreen[None]):
         self._show()  # an answer may come before there is a place for it
 
     def _show(self) -> None:
+        room = min(self.app.size.width * 9 // 10, _WIDTH_MAX) - _FRAME
         for place in self.query("#text").results(Static):
-            place.update(Content(self._text))
+            place.update(Content("\n".join(wrapped(self._text, room))))
 
     def action_scroll(self, step: int) -> None:
         self.query_one("#panel", VerticalScroll).scroll_relative(y=step, animate=False)

@@ -225,7 +225,7 @@ async def test_the_help_names_the_keys() -> None:
     async with a_screen(a_fleet()) as stage:
         await stage.press("question_mark")
         assert isinstance(stage.app.screen, Panel)
-        await stage.says("explain the chosen thing", "busy", "quit")
+        await stage.says("why the chosen thing is as it is", "busy", "quit")
         await stage.press("tab", "escape")
         assert len(stage.app.screen_stack) == 1
 

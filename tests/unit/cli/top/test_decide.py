@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remuda.cli.top.decide.bars import bar, painted
 from remuda.cli.top.decide.board import board, drawn, first_shown
-from remuda.cli.top.decide.lines import Span, Tone, filled, text_of, width_of
+from remuda.cli.top.decide.lines import Span, Tone, filled, text_of, width_of, wrapped
 from remuda.cli.top.decide.panes import Pane, job_state, pool_bar, rolled
 from remuda.cli.top.decide.picture import Moment, once, picture
 from remuda.cli.top.decide.places import BESIDE, heights, places
@@ -439,3 +439,19 @@ def test_another_order_begins_at_the_top() -> None:
 def test_what_a_row_is_about(pane: Pane, about: tuple[str, str, str]) -> None:
     found = board(pane, SIGHT, NOON).rows[0].about
     assert (found.kind, found.name, found.pool) == about
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param("short", ["short"], id="what fits"),
+        pytest.param("a\n\nb", ["a", "", "b"], id="empty lines stay"),
+        pytest.param(
+            "  - one two three four five",
+            ["  - one two three", "    four five"],
+            id="what is broken stands below its beginning",
+        ),
+    ],
+)
+def test_a_text_is_wrapped(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 20) == lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -72,6 +73,15 @@ def apart(left: Line, right: Line, width: int) -> Line:
     if gap < 1:
         return filled(left, width)
     return (*left, Span(" " * gap), *right)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines that fit. What is broken in two is indented further than it began."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" -")))
+        lines += textwrap.wrap(line, max(width, 20), subsequent_indent=indent) or [""]
+    return lines
 
 
 def joined(parts: Sequence[Line], gap: str = "   ") -> Line:
