@@ -16,6 +16,7 @@ import os
 import pty
 import re
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -30,7 +31,7 @@ COLUMNS, ROWS = 112, 60
 SPEED: Final = 4.0
 HOLD_S: Final = 10.0
 """How long the last picture stays before it begins again."""
-_CHAR, _LINE, _PAD, _BAR = 8.0, 18, 16, 34
+_CHAR, _LINE, _PAD, _BAR = 8.5, 18, 16, 34
 _COLOURS: Final = {
     31: "#ff7b72",
     32: "#7ee787",
@@ -142,21 +143,29 @@ def _span(text: str, pen: _Pen) -> str:
 
 def record(command: list[str]) -> tuple[list[Line], int]:
     """Run a command on a terminal; return its lines with their times, and its exit code."""
+    terminal, its_end = pty.openpty()
+    fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     began = time.monotonic()  # noqa: TID251 - a recording is of real time
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS))
-        os.environ.pop("NO_COLOR", None)
-        os.execvp(command[0], command)  # noqa: S606 - what we were told to record
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    lines, rest = [], b""
+    process = subprocess.Popen(  # noqa: S603 - what we were told to record
+        command,
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+        env={**env, "TERM": "xterm-256color"},
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    os.close(its_end)
+    lines: list[Line] = []
+    rest = b""
     while piece := _read(terminal):
         os.write(sys.stdout.fileno(), piece)
         *whole, rest = (rest + piece).split(b"\n")
         at_s = time.monotonic() - began  # noqa: TID251 - likewise
         lines += [Line(at_s, text.decode(errors="replace").rstrip("\r")) for text in whole]
-    _, status = os.waitpid(pid, 0)
-    return lines, os.waitstatus_to_exitcode(status)
+    os.close(terminal)
+    return lines, process.wait()
 
 
 def _read(terminal: int) -> bytes:
@@ -171,7 +180,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="the file to write")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="make demo if nothing is said")
     told = parser.parse_args()
-    command = told.command or ["make", f"--directory={ROOT}", "demo"]
+    command = told.command or ["make", "demo"]
     lines, code = record(command)
     if code == 0:
         told.out.parent.mkdir(parents=True, exist_ok=True)

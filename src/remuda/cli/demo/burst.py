@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from remuda.cli.demo.decide.account import JobRecord, Times
 from remuda.cli.demo.decide.plan import output, script
 from remuda.cli.demo.fleet import POOL
-from remuda.ports.api import ApiUnavailable, NewJob
+from remuda.ports.api import ApiError, ApiUnavailable, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -63,6 +63,15 @@ class Burst:
         """Return how many are over, as the fleet knows it."""
         rows = await self.answered(lambda: self.api.jobs(limit=len(self.posted)))
         return sum(row.state.over for row in rows)
+
+    async def states(self) -> str:
+        """Say what the fleet knows of each job, for whoever has to find out what is wrong."""
+        try:
+            rows = await self.api.jobs(limit=max(1, len(self.posted)))
+        except ApiError as error:
+            return f"{error.what}: {error.why}"
+        each = (f"{row.name} {row.conclusion or row.state}" for row in reversed(rows))
+        return f"Jobs: {', '.join(each) or 'none'}"
 
     def _wrote(self, what: str) -> frozenset[str]:
         return frozenset(path.stem for path in self.ledger.glob(f"*.{what}"))

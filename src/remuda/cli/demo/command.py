@@ -135,14 +135,14 @@ async def _play(fleet: Fleet, told: Told, screen: Screen, clock: SystemClock) ->
             watching.cancel()
     verdict = judge(told.jobs, records, roll, story.acts)
     notes = (
-        f"Unavailable at once for the roll: at most {roll.unavailable_max}, its cap is {roll.cap}."
-        f" With runners whose jobs had ended: at most {roll.in_all} of {told.runners}."
+        f"Unavailable at once for the roll: at most {roll.unavailable_max}; its cap is {roll.cap}."
+        f"\nWith runners whose jobs had ended: at most {roll.in_all} of {told.runners}."
     )
     unheard = [job.name for job in records if not job.output_ok and job.is_excused]
     if unheard and story.outage is not None:
         notes += (
-            f"\nThe server was away for {story.outage.lasted.total_seconds():.0f} s, longer than runners wait"
-            f" for it: what was printed at their ends is not known of {', '.join(unheard)}."
+            f"\nThe server was away for {story.outage.lasted.total_seconds():.0f} s, longer than runners wait for"
+            f" it:\n  what these jobs printed at their ends was not kept: {', '.join(unheard)}."
         )
     return _Played(table(records, zero), notes, verdict)
 
