@@ -327,7 +327,7 @@ def report(folder: Folder) -> str:
         f"  API          {addresses.server}  (token: {folder.home.token_file})",
         f"  Kubernetes   {addresses.kubernetes}  (kubeconfig: {folder.home.kubeconfig})",
         *(f"  Metrics      {url}  ({part})" for part, url in addresses.metrics.items()),
-        f"  Pool         {state.pool}, {state.vms} runners at once",
+        f"  Pool         {state.pool}, {state.vms} {'runner' if state.vms == 1 else 'runners'} at once",
         f"  Driver       {state.driver}: {state.why_driver}",
         f"  GitHub       {state.github or f'none (remuda setup github{option} connects one)'}",
         f"  Data, logs   {folder.root}, {folder.logs}",
