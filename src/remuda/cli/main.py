@@ -138,12 +138,14 @@ def remuda() -> None:
 
     \b
     Examples:
+      remuda demo                                see it keep its promise, on a fleet of its own
+      remuda up --detach                         a whole fleet on this machine
+      remuda run -- make test                    a command on a fresh runner of it
+      remuda runners --watch                     what it does
+      remuda explain job JOB                     why does it wait?
+      remuda doctor                              what is wrong?
       remuda sim --list                          the scenarios of the simulator
-      remuda sim --scenario keep-n --seed 1      run one, on virtual time
-      remuda control-plane --data ./data         a Kubernetes API on one machine
-      remuda controller --namespace ci           the operator of the RunnerPools of a namespace
-      remuda server migrate                      bring dispatch's database up to date
-      remuda agent --help                        the VMs of one host
+      remuda agent --help                        the VMs of one host, for a fleet of many
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
 
