@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -321,6 +321,18 @@ async def test_dispatch_is_asked_again(row: RunnerRow | ApiUnavailable | None, w
 
         assert said.outcome is Outcome.LEFT
         assert words in said.why
+        await office.kube.get(POD, pod.name, namespace=SPACE)
+
+
+async def test_a_pod_whose_grace_is_not_over_for_long_is_left() -> None:
+    async with an_office(SystemClock(), sees=False) as office:
+        pod = await a_stuck_pod(office)
+        hand = replace(a_hand(office, Desk(idle(pod))), shift=timedelta())
+
+        said = await only(LetGo(pod), hand)
+
+        assert said.outcome is Outcome.LEFT
+        assert "grace" in said.why
         await office.kube.get(POD, pod.name, namespace=SPACE)
 
 
