@@ -249,6 +249,24 @@ async def test_files_are_there_with_the_job_and_what_it_left_is_collected(barn: 
 
 
 @scenario()
+async def test_what_a_job_left_while_no_agent_was_there_is_collected_by_the_next(
+    barn: Barn,
+) -> None:
+    await barn.add_pod()
+    barn.host.guests.knows, barn.host.guests.leaves = "files", b"left"
+    barn.host.dispatch.queue.put_nowait(a_job_with_files(barn))
+    barn.start()
+    await barn.until_condition(JOB_DELIVERED)
+    await barn.stop()
+    await barn.later(120)  # the job ends, and its VM with it
+    assert "local-1" not in barn.host.dispatch.ended
+    barn.start()
+    await barn.until_phase("Succeeded")
+
+    assert barn.host.dispatch.ended["local-1"].files_note == ""
+
+
+@scenario()
 async def test_a_job_that_left_nothing_ends_as_it_did_with_a_note(barn: Barn) -> None:
     await barn.add_pod()
     barn.host.guests.knows, barn.host.guests.code = "files", 7

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from remuda.adapters.http_server import serving_http
@@ -20,7 +22,8 @@ from remuda.agent.mailbox import HostMailbox
 from remuda.agent.parts import Denied, RunnerRef
 from remuda.agent.telling import TellingTimes
 from remuda.kube.core import POD
-from remuda.model.mailbox import LOG
+from remuda.model.job_files import PIECE_MAX_BYTES
+from remuda.model.mailbox import FILES_OUT, LOG
 from remuda.ports.desk import GoHome, HandedJob, JobKind
 from tests.support.api import SPACE, an_office
 from tests.support.eventually import eventually, within
@@ -68,8 +71,17 @@ class Host:
         pod = await self.office.add_pod(name)
         return RunnerRef(namespace=SPACE, pod=name, pod_uid=pod.uid, service_account=name)
 
-    async def post(self) -> str:
-        body = {"pool": "linux", "script": "echo hello"}
+    async def send(self, name: str, content: bytes) -> None:
+        """Send an upload, as remuda run does."""
+        for at in range(0, len(content), PIECE_MAX_BYTES):
+            piece, query = content[at : at + PIECE_MAX_BYTES], {"size": len(content), "offset": at}
+            path = f"/api/v1/files/{name}"
+            answer = await self.office.call("PUT", path, "operate", body=piece, query=query)
+            assert answer.status == 200, answer.body
+            assert answer.json() == {"next_offset": at + len(piece)}
+
+    async def post(self, **more: object) -> str:
+        body = {"pool": "linux", "script": "echo hello", **more}
         answer = await self.office.call("POST", "/api/v1/jobs", "operate", body=body)
         assert answer.status == 201, answer.body
         return str(answer.json()["id"])
@@ -142,6 +154,46 @@ async def test_a_local_job_goes_all_the_way(tmp_path: Path) -> None:
         told = await host.job(job_id)
         assert (told["state"], told["conclusion"]) == ("completed", "failure")
         assert await host.log(job_id) == b"one\ntwo\n"
+
+
+async def test_files_go_all_the_way_and_back_to_nobody_but_their_own(tmp_path: Path) -> None:
+    there, back = os.urandom(2_500_000), os.urandom(1_200_000)
+    files = {"upload": {"file": "my-files-1", "sha256": sha256(there).hexdigest()}}
+    async with a_host(tmp_path) as host:
+        runner, other = await host.a_runner(), await host.a_runner("linux-b")
+        await host.send("my-files-1", there)
+        job_id = await host.post(**files, download=["dist", "a b"])
+        job = await within(host.jobs.next(runner), WAIT_S)
+        assert isinstance(job, HandedJob)
+        assert job.files is not None
+        assert job.files.read_bytes() == there
+        assert b'"upload_bytes":2500000' in job.document
+        assert b'"download":"dist\\na b"' in job.document
+        await host.office.account(
+            "linux-b", pod=await host.office.kube.get(POD, "linux-b", namespace=SPACE)
+        )
+        for pod, status in (("linux-a", 403), ("linux-b", 404)):
+            path = f"/api/v1/runners/{pod}/files"
+            answer = await host.office.call("GET", path, "linux-b")
+            assert answer.status == status, "a Pod reads the files of its own job only"
+
+        record = replace(host.delivered(runner, job), job_files=True)
+        (tmp_path / "box" / FILES_OUT).write_bytes(back)
+        for _ in range(2):
+            assert await host.jobs.collect(record, runner, host.mailbox) == ""
+        refused = await host.jobs.collect(record, other, host.mailbox)
+        assert "runs no job" in refused
+
+        verdict = settle(record, GuestExit(code=7), None, host.clock.now(), deleting=False)
+        verdict = replace(verdict, files_note="one is missing")
+        over = replace(record, state=State.EXITED, verdict=verdict)
+        assert await host.jobs.finish(over, runner, host.mailbox)
+        outcome = await host.office.get(f"/api/v1/jobs/{job_id}/outcome")
+        assert (outcome["exit_code"], outcome["files_bytes"]) == (7, len(back))
+        assert outcome["files_note"] == "one is missing"
+        path = f"/api/v1/jobs/{job_id}/files"
+        answer = await host.office.call("GET", path, query={"offset": 1000})
+        assert (answer.status, answer.body) == (200, back[1000:])
 
 
 async def test_a_begun_job_is_begun_again_by_a_restarted_agent_and_by_nobody_else(

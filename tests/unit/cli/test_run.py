@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import os
 import shlex
 import signal
@@ -19,6 +20,7 @@ from remuda.adapters.http_server import serving_http
 from remuda.adapters.status_server import Listen
 from remuda.adapters.system import SystemClock
 from remuda.cli.main import remuda
+from remuda.model.job_files import PIECE_MAX_BYTES
 from tests.support.api import an_office
 from tests.support.eventually import eventually
 
@@ -66,6 +68,13 @@ NASTY = (
         pytest.param(["--timeout", "0s", "true"], "1s", id="a time that is too short"),
         pytest.param(["--env", "A-B=1", "true"], "letters", id="a name that is none"),
         pytest.param(["--env", "NOT_SET_4711", "true"], "no such", id="a variable that is not set"),
+        pytest.param(["--upload", "missing", "true"], "does not exist", id="no folder to send"),
+        pytest.param(["--download", "", "true"], "it is empty", id="nothing to bring back"),
+        pytest.param(["--download", "/etc", "true"], "begin in", id="a path from the root on"),
+        pytest.param(["--download", "a/../..:x", "true"], "leads out", id="a path that leads out"),
+        pytest.param(["--download", "a\nb", "true"], "shown", id="a path on two lines"),
+        pytest.param(["--download", "a:/dev/null", "true"], "no folder", id="a place that is none"),
+        pytest.param(["--download", "a"] * 33 + ["true"], "32 times", id="too much to bring back"),
         pytest.param(["--", "-c", "true"], "is no program", id="an option as the program"),
         pytest.param(["--", ""], "empty", id="an empty program"),
         pytest.param(["--", "echo", "\udcff"], "not UTF-8", id="bytes that are no text"),
@@ -134,6 +143,24 @@ class Stage:
         answer = await self.office.call("POST", path, POD, body=body)
         return str(answer.json().get("stop", "")) if answer.status == 200 else ""
 
+    async def fetched(self, size: int) -> bytes:
+        """Fetch the job's files as its runner's agent does."""
+        came, path = b"", f"/api/v1/runners/{POD}/files"
+        while len(came) < size:
+            answer = await self.office.call("GET", path, POD, query={"offset": len(came)})
+            assert answer.status == 200, answer.body
+            came += answer.body
+        return came
+
+    async def sends(self, archive: bytes) -> None:
+        """Send files back as its runner's agent does."""
+        for at in range(0, len(archive), PIECE_MAX_BYTES):
+            query = {"size": len(archive), "offset": at}
+            piece = archive[at : at + PIECE_MAX_BYTES]
+            path = f"/api/v1/runners/{POD}/files"
+            answer = await self.office.call("PUT", path, POD, body=piece, query=query)
+            assert answer.status == 200, answer.body
+
     async def until_stopped(self) -> str:
         return await eventually(lambda: self.says(log=(0, b"")), bool, within_s=WAIT_S)
 
@@ -187,6 +214,48 @@ async def test_a_script_is_sent_as_it_is_from_a_file_or_from_standard_input(tmp_
                 assert job.script == text
                 shown = (await stage.office.get(f"/api/v1/jobs/{job.job_id}"))["name"]
                 assert shown == ("script" if given == "-" else "build.sh")
+
+
+async def test_a_folder_is_sent_before_its_job_and_what_came_back_is_written(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "a").write_bytes(os.urandom(1_500_000))
+    options = (f"--upload={tmp_path / 'tree'}", f"--download=./a/:{tmp_path / 'back'}")
+    async with a_stage() as stage:
+        process = await stage.start(*options, "--download=never", "--", "true")
+        job = await stage.taken()
+        assert job.upload is not None
+        assert job.download == ("a", "never")
+        await stage.office.run_on(POD, runner="r-a")
+        came = await stage.fetched(job.upload.size_bytes)
+        assert hashlib.sha256(came).hexdigest() == job.upload.sha256
+        await stage.says(started_at="2026-01-01T00:00:01Z")
+        await stage.sends(came)  # what came is what goes back: an archive with one file
+        await stage.says(exit={"code": 0})
+        code, _, err = await ended(process)
+    assert code == 1, "a success without a file that was asked for is none"
+    assert "wrote 1 file, 1.4 MiB" in err
+    assert "never: the job left no such file" in err
+    back = (tmp_path / "back" / "a").read_bytes()
+    assert back == (tmp_path / "tree" / "a").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "note", "returned"),
+    [
+        pytest.param(0, "the job left none of them", 1, id="a success is none without its files"),
+        pytest.param(7, "they have more than 5 bytes", 7, id="a failure stays what it was"),
+    ],
+)
+async def test_files_that_did_not_come_back_are_said_to_be_missing(
+    code: int, note: str, returned: int
+) -> None:
+    async with a_stage() as stage:
+        process = await stage.start("--quiet", "--download=dist", "--", "true")
+        await stage.begun()
+        await stage.says(exit={"code": code, "files": note})
+        assert await ended(process) == (returned, b"", f"remuda: no files came back: {note}\n")
 
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

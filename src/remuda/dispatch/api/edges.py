@@ -16,7 +16,8 @@ from remuda.ports.clock import Clock
 from remuda.ports.http import client_of
 
 _QUIET: Final = ("/healthz", "/readyz", "/metrics", "/api/v1/dispatch", "/webhooks/github")
-_QUIET_ENDS: Final = ("/telemetry", "/signals")
+_QUIET_ENDS: Final = ("/telemetry", "/signals", "/files")
+_QUIET_BEGIN: Final = "/api/v1/files/"
 _PATH_MAX_CHARS = 300
 _FAILED = 400
 _DIGITS_MAX = 18
@@ -126,7 +127,7 @@ class AccessLog:
 
 
 def _tell(method: str, path: str, status: int, seconds: float) -> None:
-    quiet = path in _QUIET or path.endswith(_QUIET_ENDS)
+    quiet = path in _QUIET or path.endswith(_QUIET_ENDS) or path.startswith(_QUIET_BEGIN)
     say = log.debug if quiet and 0 < status < _FAILED else log.info
     if path not in _QUIET:
         path = "".join(c if c.isprintable() else "?" for c in path[:_PATH_MAX_CHARS])
