@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.adapters.kube_client import HttpWire, KubeClient, kubeconfig
 from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.embedded import running_dsn
+from remuda.adapters.postgres.home import Home, check_data
 from remuda.adapters.postgres.pool import DatabaseSettings, open_database
 from remuda.cli.tree.decide.pool import pool_manifest
 from remuda.cli.tree.folder import write_whole
@@ -33,7 +34,7 @@ from remuda.standalone.journal import LOCK_NAME
 from remuda.standalone.pki import load_or_create, write_kubeconfig, write_node_kubeconfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from remuda.cli.tree.decide.pool import PoolWish
     from remuda.cli.tree.folder import Folder
@@ -76,6 +77,12 @@ async def administrator(folder: Folder) -> AsyncIterator[Kube]:
         yield KubeClient(wire)
     finally:
         await wire.close()
+
+
+def check_database(folder: Folder, env: Mapping[str, str]) -> None:
+    """Refuse a database that cannot be used before anything starts. EmbeddedRefused says what is wrong with it."""
+    if DatabaseSettings.from_env(env) is None:
+        check_data(Home(folder.postgres))
 
 
 def make_identities(layout: Layout, clock: Clock, ids: Ids) -> None:

@@ -100,6 +100,7 @@ class Supervisor:
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Tend the parts until ``stop`` is set, then end them. Raises PartFailed if one does not come up at first."""
+        furnish.check_database(self._folder, self._plan.env)
         with usable(self._folder.root):
             furnish.make_identities(self._layout, self._clock, self._ids)
         try:
