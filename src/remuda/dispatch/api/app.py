@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from remuda.dispatch.api.auth import Doorman, KnownFirst
 from remuda.dispatch.api.described import PLAIN_OPERATIONS
-from remuda.dispatch.api.edges import AccessLog, BodyBounds, BoundedBodies
+from remuda.dispatch.api.edges import AccessLog, BodyBounds, BoundedBodies, Direct
 from remuda.dispatch.api.problems import (
     LastResort,
     Problem,
@@ -99,7 +99,7 @@ def build_app(
     taking = [route for route in joined if isinstance(route, APIRoute) and _takes_body(route)]
     plain = list(routes)
     app = DispatchApp(
-        {path: _passed(serve, process) for path, serve in _direct(plain)},
+        {path: Direct(serve, process.bounds, process.clock) for path, serve in _direct(plain)},
         title=_TITLE,
         version="v1",
         description=_SAYS,
@@ -128,11 +128,6 @@ def _direct(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, ASGIApp]]:
     for route in routes:
         if isinstance(route, Route) and route.methods == {"POST"} and "{" not in route.path:
             yield route.path, route.app
-
-
-def _passed(serve: ASGIApp, process: Process) -> ASGIApp:
-    bounded = BoundedBodies(serve, process.bounds)
-    return AccessLog(LastResort(bounded), process.clock)
 
 
 def _takes_body(route: APIRoute) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remuda.dispatch.api.problems import Problem, from_problem
+from remuda.dispatch.api.problems import Problem, answer_to, from_problem
 from remuda.ports.clock import Clock
 from remuda.ports.http import client_of
 
@@ -47,10 +47,20 @@ class BoundedBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if self._announced(scope) > self._bounds.bytes_max:
-            await from_problem(self._too_large())(scope, receive, send)
+        try:
+            bounded = self.bounded(scope, receive)
+        except Problem as problem:
+            await from_problem(problem)(scope, receive, send)
             return
-        await self._app(scope, self._bounded(receive) if _has_body(scope) else receive, send)
+        await self._app(scope, bounded, send)
+
+    def bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """Return what receives the body within its bounds. One that is announced as too large is refused at once."""
+        if not _has_body(scope):
+            return receive
+        if self._announced(scope) > self._bounds.bytes_max:
+            raise self._too_large()
+        return self._bounded(receive)
 
     def _announced(self, scope: Scope) -> int:
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
@@ -122,6 +132,36 @@ class AccessLog:
 
         try:
             await self._app(scope, receive, sent)
+        finally:
+            _tell(scope["method"], scope["path"], status, self._clock.monotonic() - began_at)
+
+
+class Direct:
+    """
+    What ``AccessLog``, ``LastResort`` and ``BoundedBodies`` do for a request, in one step.
+
+    For what runners and forges call the whole day: each layer around it is a part of what a hand-over costs.
+    """
+
+    def __init__(self, app: ASGIApp, bounds: BodyBounds, clock: Clock) -> None:
+        self._app, self._bodies, self._clock = app, BoundedBodies(app, bounds), clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_at, status = self._clock.monotonic(), 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, self._bodies.bounded(scope, receive), sent)
+        except Exception as error:
+            answer = await answer_to(error, scope, begun=status > 0)
+            if answer is None:
+                raise
+            await answer(scope, receive, sent)
         finally:
             _tell(scope["method"], scope["path"], status, self._clock.monotonic() - began_at)
 

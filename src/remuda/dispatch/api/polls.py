@@ -9,8 +9,6 @@ kept by nobody on its way. Whether it arrived cannot be known; if it did not, th
 import asyncio
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -103,16 +101,19 @@ class _Polls:
             await self._desk.answered(answer)
 
     async def _ask(self, token: str, wait_s: float, gone: Gone) -> Answer:
+        gone.bell = cut = _Cut()
         try:
-            async with asyncio.timeout(None) as scope:
-                with _heard(gone, _Cut(scope)):
-                    who = await self._identities.runner(token)
-        except TimeoutError:
+            who = await self._identities.runner(token)
+        except asyncio.CancelledError:
+            if not cut.was_all():
+                raise
             return NothingYet()  # its client is gone
         except RemudaError as error:
             log.warning("nobody could tell who polls", error=str(error))
             self._metrics.polled("come_back")
             return ComeBack(_RETRY_S, "nobody can tell now whose token this is")
+        finally:
+            gone.bell = None
         if isinstance(who, Unknown):
             self._metrics.polled("refused")
             return Refused(who.status, who.why, who.fix)
@@ -130,26 +131,24 @@ class _Polls:
 
 
 class _Cut(Bell):
-    """Cuts what is waited for short when it rings."""
+    """Cuts what its maker's task waits for short when it rings: an ``asyncio.timeout`` without its contexts."""
 
-    __slots__ = ("_scope",)
+    __slots__ = ("_before", "_task")
 
-    def __init__(self, scope: asyncio.Timeout) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._scope = scope
+        task = asyncio.current_task()
+        assert task is not None, "polls are served by tasks"
+        self._task, self._before = task, task.cancelling()
 
     def ring(self) -> None:
-        self._scope.reschedule(asyncio.get_running_loop().time())
+        if not self._rung:
+            self._rung = True
+            self._task.cancel()
 
-
-@contextmanager
-def _heard(gone: Gone, by: Bell) -> Iterator[None]:
-    """Let it be heard that the client goes."""
-    gone.bell = by
-    try:
-        yield
-    finally:
-        gone.bell = None
+    def was_all(self) -> bool:
+        """Say, once it was cut short, whether that was all: else somebody cancelled the task too."""
+        return self._rung and self._task.uncancel() <= self._before
 
 
 async def _skip_body(receive: Receive) -> bool:

@@ -158,15 +158,23 @@ class LastResort:
         try:
             await self._app(scope, receive, sent)
         except Exception as error:
-            if begun or not isinstance(error, (HTTPException, RemudaError)):
-                log.exception("request broke", method=scope["method"], path=scope["path"])
-            if begun:
-                raise  # half an answer is on its way: only a closed connection says that it is no whole one
-            answer = await _answer_to(Request(scope), error)
+            answer = await answer_to(error, scope, begun=begun)
+            if answer is None:
+                raise
             await answer(scope, receive, send)
 
 
-async def _answer_to(request: Request, error: Exception) -> JSONResponse:
+async def answer_to(error: Exception, scope: Scope, *, begun: bool) -> JSONResponse | None:
+    """
+    Return what is said of an error that a request ended with, while that is handled.
+
+    None: half an answer is on its way, and only a closed connection says that it is no whole one.
+    """
+    if begun or not isinstance(error, (HTTPException, RemudaError)):
+        log.error("request broke", exc_info=error, method=scope["method"], path=scope["path"])
+    if begun:
+        return None
+    request = Request(scope)
     if isinstance(error, HTTPException):
         return await _on_http(request, error)
     return await _on_error(request, error) if isinstance(error, RemudaError) else _broken()
