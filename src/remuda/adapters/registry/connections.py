@@ -220,7 +220,7 @@ class _Link:
                 self._sock, server_hostname=host, do_handshake_on_connect=False
             )
         self._use(wrapped)
-        await self.run(wrapped.do_handshake)
+        await self.run(_told()(wrapped.do_handshake))
 
     def patience(self, seconds: float) -> None:
         self._sock.settimeout(seconds)
@@ -230,8 +230,7 @@ class _Link:
         begun = self._threads.submit(act)
         work = asyncio.wrap_future(begun)
         try:
-            with _told():
-                return await asyncio.shield(work)
+            return await asyncio.shield(work)
         except asyncio.CancelledError:
             begun.cancel()  # where no thread was free yet
             self._shut()
@@ -275,10 +274,11 @@ def _asked(
     headers: Mapping[str, str],
     body: IO[bytes] | None,
 ) -> http.client.HTTPResponse:
-    # Who refuses a body may do so before all of it came, and its answer says why.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        link.request(method, target, body, headers)
-    return link.getresponse()
+    with _told():
+        # Who refuses a body may do so before all of it came, and its answer says why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            link.request(method, target, body, headers)
+        return link.getresponse()
 
 
 @contextlib.contextmanager

@@ -146,6 +146,18 @@ async def test_what_came_before_a_body_broke_off_is_counted(
     assert b"".join(parts) == b"half"
 
 
+async def test_what_the_taker_raises_is_not_taken_for_the_networks(
+    connections: Connections,
+) -> None:
+    def take(_piece: bytes) -> None:
+        raise OSError("of the taker")
+
+    async with Said().served() as server:
+        with pytest.raises(OSError, match="of the taker"):
+            async with connections.request("GET", server.url, {}) as answer:
+                await answer.pour(10, take)
+
+
 @pytest.mark.parametrize("answer", [b"no HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200])
 async def test_what_is_no_answer_is_told(connections: Connections, answer: bytes) -> None:
     async with Said(answer, ends=True).served() as server:
