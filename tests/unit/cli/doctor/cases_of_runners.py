@@ -180,6 +180,12 @@ POOLS = [
     ),
     row(
         "images",
+        a_fleet(kube=kube(nodes=(a_node("mini", UNREADY),))),
+        SKIP,
+        id="no host to look at",
+    ),
+    row(
+        "images",
         a_fleet(kube=kube(nodes=(a_node(), a_node("second", images=())))),
         OK,
         id="on one of two",

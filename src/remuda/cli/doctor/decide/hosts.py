@@ -97,7 +97,7 @@ def hosts_alive(facts: Facts) -> Finding:
     if not silent:
         return ok("All hosts have shown a sign of life of late.")
     return fail(
-        f"{counted(len(silent), 'host')} of {len(nodes)} {'is' if len(silent) == 1 else 'are'} silent.",
+        f"{len(silent)} of {counted(len(nodes), 'host')} {'is' if len(silent) == 1 else 'are'} silent.",
         silent,
         "See that its agent runs and reaches the Kubernetes API. Jobs that run there go on meanwhile",
     )

@@ -191,29 +191,28 @@ def pool_cap(facts: Facts) -> Finding:
 
 
 def images(facts: Facts) -> Finding:
-    pools = all_pools(facts)
-    nodes = [n for n in got(got(facts.kube).nodes) if n.labels.get(RUNTIME)]
-    missing, partly = [], []
-    for pool in pools:
-        fleet = [
-            n for n in nodes if n.labels.get(FLEET) == pool.spec.fleet and not unhealthy_reason(n)
-        ]
-        have = [n for n in fleet if n.labels.get(image_label(pool.spec.image)) == "ready"]
+    nodes = [
+        n for n in got(got(facts.kube).nodes) if n.labels.get(RUNTIME) and not unhealthy_reason(n)
+    ]
+    missing, there = [], []
+    for pool in all_pools(facts):
+        fleet = [n for n in nodes if n.labels.get(FLEET) == pool.spec.fleet]
         if not fleet or not pool.spec.replicas:
             continue
-        if not have:
+        have = [n for n in fleet if n.labels.get(image_label(pool.spec.image)) == "ready"]
+        if have:
+            there.append(f"{pool.name}: {len(have)} of {len(fleet)} hosts have {pool.spec.image}")
+        else:
             missing.append(f"{pool.name}: no host of fleet {pool.spec.fleet} has {pool.spec.image}")
-        elif len(have) < len(fleet):
-            partly.append(f"{pool.name}: {len(have)} of {len(fleet)} hosts have {pool.spec.image}")
     if missing:
         return warn(
             "The images of some pools are on no host yet.",
             missing,
             "Wait while it is fetched. If that takes long, the agents' logs and their Nodes' Events say why",
         )
-    if not pools or not nodes:
-        return skip("There are no pools with VM hosts.")
-    return ok("Every pool's image is on a host of its fleet.", partly)
+    if not there:
+        return skip("No pool that wants runners has VM hosts that take any.")
+    return ok("Every pool's image is on a host of its fleet.", there)
 
 
 def pools_draining(facts: Facts) -> Finding:
