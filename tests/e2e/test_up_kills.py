@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.adapters.system import SystemClock
 from tests.support.burden import Burden
 from tests.support.eventually import eventually
-from tests.support.trees import UP_S, Tree, a_tree
+from tests.support.trees import UP_S, WAIT_S, Tree, a_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ async def nothing_but_vms(tree: Tree) -> None:
     async def probe() -> set[int]:
         return set(tree.processes()) - tree.vm_processes()
 
-    await eventually(probe, lambda left: left == set())
+    await eventually(probe, lambda left: left == set(), within_s=WAIT_S)
 
 
 async def judge(burden: Burden, killed: int) -> dict[str, int]:

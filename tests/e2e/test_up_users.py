@@ -28,7 +28,7 @@ async def test_ctrl_c_stops_all_but_the_job_and_the_next_start_takes_it_up(tree:
     try:
         await _until_well(tree, process)
         ran = await asyncio.to_thread(
-            tree.remuda, "run", "--", "sh", "-c", "id -u; exit 7", timeout_s=WAIT_S
+            tree.remuda, "run", "--quiet", "--", "sh", "-c", "id -u; exit 7", timeout_s=WAIT_S
         )
         assert ran.code == 7, ran.said
         assert ran.said == f"{tree.data.stat().st_uid}\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 DRAIN_S: Final = 300.0
 PATIENCE_S: Final = 10.0
+SETTLE_S: Final = 120.0
+SERVER_FAULT: Final = 500
 
 
 @dataclass(slots=True)
@@ -46,7 +49,7 @@ class Burden:
         """Send again what was not answered for."""
         for key in self.sent:
             if key not in self.known:
-                assert await self._post(key), "the tree is up and takes no job"
+                await eventually(partial(self._post, key), within_s=SETTLE_S)
 
     async def _post(self, key: str) -> bool:
         addresses, token = self.tree.folder.home.addresses(), self.tree.folder.home.token_file
@@ -64,9 +67,11 @@ class Burden:
                 aiohttp.ClientSession(headers=headers, timeout=limit) as client,
                 client.post(url, json=body) as answer,
             ):
-                said = await answer.json()
+                said = await answer.json(content_type=None)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False  # it was killed, and nobody knows whether it has the job
+        if answer.status >= SERVER_FAULT:
+            return False  # not now, it says
         assert answer.status in {200, 201}, said
         self.known[key] = said["id"]
         return True

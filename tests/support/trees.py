@@ -28,7 +28,7 @@ from tests.support.agents import kill_all_below, processes_below
 from tests.support.eventually import eventually
 from tests.support.ordinary import ordinary_user
 from tests.support.postgres import private_folder
-from tests.support.processes import POLL_S, pause
+from tests.support.processes import POLL_S, pause, seconds
 from tests.support.servers import Api
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ class Tree:
         lived = len(self.vms())
         for pid in stopped:
             _send(pid, signal.SIGKILL)
-        while stopped & set(self.processes()):
+        deadline = seconds() + WAIT_S
+        while stopped & set(self.processes()) and seconds() < deadline:
             pause(POLL_S)  # the dead take a moment to go
         return lived
 
