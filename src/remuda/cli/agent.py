@@ -19,6 +19,7 @@ from remuda.adapters.stage_socket import ask_to_stage
 from remuda.adapters.status_server import Listen
 from remuda.cli.agent_options import DATA, Told, agent_options, agent_settings, deadlines
 from remuda.cli.drivers import DriverSettings
+from remuda.cli.helps import PLAIN_EXITS
 from remuda.cli.hosting import AgentCommand, host
 from remuda.cli.logs import set_up_logs
 from remuda.model.errors import BadInput
@@ -59,7 +60,7 @@ def agent(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - one 
     asyncio.run(_until_told_to_stop(command))
 
 
-@agent.command()
+@agent.command(epilog=PLAIN_EXITS)
 @click.argument("image")
 @click.option(
     "--data",

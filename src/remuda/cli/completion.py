@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from remuda.cli.finding import Where
+from remuda.cli.helps import PLAIN_EXITS
 from remuda.model.errors import RemudaError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 _TOLD: Final = frozenset(field.name for field in fields(Where))
 
 
-@click.command()
+@click.command(epilog=PLAIN_EXITS)
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from remuda.adapters.system import SystemClock, SystemIds
+from remuda.cli.helps import SERVED_EXITS
 from remuda.standalone.http import LOOPBACK, HttpSettings
 from remuda.standalone.plane import ControlPlane, DurableControlPlane
 
@@ -18,7 +19,7 @@ OPEN_FILES = 10_240
 """How many connections may be open at once, more or less: the most that macOS grants."""
 
 
-@click.command("control-plane")
+@click.command("control-plane", epilog=SERVED_EXITS)
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),

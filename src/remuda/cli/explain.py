@@ -13,6 +13,7 @@ from remuda.cli.changing import kube_of
 from remuda.cli.completion import host_names, job_names, names_of, pool_names, runner_names
 from remuda.cli.explain_host import explain_host, told
 from remuda.cli.finding import api_options, fleet_options
+from remuda.cli.helps import EXITS
 from remuda.cli.host_changes import read_host, runners_on
 from remuda.cli.listing import as_commands, as_yaml
 from remuda.cli.tables import plain
@@ -38,7 +39,7 @@ _OUTPUT: Final = click.option(
 )
 
 
-@click.group()
+@click.group(epilog=EXITS)
 def explain() -> None:
     """
     Say why something is as it is: a sentence, what it rests on, and what to do next.
@@ -53,7 +54,7 @@ def explain() -> None:
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
 
-@explain.command()
+@explain.command(epilog=EXITS)
 @click.argument("job", shell_complete=names_of(job_names))
 @_OUTPUT
 @api_options
@@ -68,7 +69,7 @@ def job(*, where: Where, job: str, output: str) -> None:
     _print(explained(where, "job", job), output)
 
 
-@explain.command()
+@explain.command(epilog=EXITS)
 @click.argument("runner", shell_complete=names_of(runner_names))
 @_OUTPUT
 @fleet_options
@@ -83,7 +84,7 @@ def runner(*, where: Where, runner: str, output: str) -> None:
     _print(explained(where, "runner", runner), output)
 
 
-@explain.command()
+@explain.command(epilog=EXITS)
 @click.argument("pool", shell_complete=names_of(pool_names))
 @_OUTPUT
 @fleet_options
@@ -98,7 +99,7 @@ def pool(*, where: Where, pool: str, output: str) -> None:
     _print(explained(where, "pool", pool), output)
 
 
-@explain.command()
+@explain.command(epilog=EXITS)
 @click.argument("host", shell_complete=names_of(host_names))
 @_OUTPUT
 @fleet_options
@@ -113,7 +114,7 @@ def host(*, where: Where, host: str, output: str) -> None:
     _print(explained(where, "host", host), output)
 
 
-@explain.command()
+@explain.command(epilog=EXITS)
 @click.argument("labels", nargs=-1, required=True, metavar="LABEL...")
 @click.option("--fork", is_flag=True, help="As for a pull request from a fork.")
 @_OUTPUT

@@ -11,6 +11,7 @@ from remuda.adapters.system import SystemClock
 from remuda.cli.changing import WaitedInVain, kube_of, until
 from remuda.cli.completion import host_names, names_of
 from remuda.cli.finding import api_options, fleet_options
+from remuda.cli.helps import ENDLESS_EXITS, EXITS
 from remuda.cli.host_changes import drain_text, runners_on, set_drained
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.listing_group import ListingGroup
@@ -45,7 +46,7 @@ HOSTS: Final[Listing[HostRow]] = Listing(
 )
 
 
-@click.group(cls=ListingGroup)
+@click.group(cls=ListingGroup, epilog=ENDLESS_EXITS)
 def hosts() -> None:
     """
     List hosts by name, show one, or take one out of service.
@@ -64,12 +65,19 @@ def hosts() -> None:
 _HOST = click.argument("host", shell_complete=names_of(host_names))
 
 
-@hosts.command("list")
+@hosts.command("list", epilog=ENDLESS_EXITS)
 @click.argument("host", default="", metavar="[HOST]", shell_complete=names_of(host_names))
 @listing_options
 @api_options
 def list_hosts(*, where: Where, host: str, output: str, watch: bool, every_s: float) -> None:
-    """List hosts, or show one. This is what remuda hosts does by itself."""
+    """
+    List hosts, or show one. This is what remuda hosts does by itself.
+
+    \b
+    Examples:
+      remuda hosts list
+      remuda hosts list mini-1 -o yaml
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
     async def read(api: Api) -> tuple[HostRow, ...]:
         found = await api.hosts()
@@ -79,7 +87,7 @@ def list_hosts(*, where: Where, host: str, output: str, watch: bool, every_s: fl
     show(where, HOSTS, read, how)
 
 
-@hosts.command()
+@hosts.command(epilog=EXITS)
 @_HOST
 @click.option("--wait", is_flag=True, help="Return once no runner is left there.")
 @click.option(
@@ -103,7 +111,7 @@ def drain(*, where: Where, host: str, wait: bool, timeout_s: int | None) -> None
     asyncio.run(_drain(where, host, wait=wait, timeout_s=timeout_s))
 
 
-@hosts.command()
+@hosts.command(epilog=EXITS)
 @_HOST
 @fleet_options
 def undrain(*, where: Where, host: str) -> None:

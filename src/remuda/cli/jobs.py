@@ -8,6 +8,7 @@ import click
 
 from remuda.cli.completion import job_names, names_of, pool_names
 from remuda.cli.finding import api_options
+from remuda.cli.helps import ENDLESS_EXITS
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.tables import Column, age, duration
 from remuda.model.job import JobState
@@ -57,7 +58,7 @@ JOBS: Final[Listing[JobRow]] = Listing(
 )
 
 
-@click.command()
+@click.command(epilog=ENDLESS_EXITS)
 @click.argument("job", default="", metavar="[JOB]", shell_complete=names_of(job_names))
 @click.option(
     "--state",

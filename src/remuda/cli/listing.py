@@ -87,14 +87,15 @@ def listing_options(command: _F) -> _F:
     return made
 
 
+output_option: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(OUTPUTS),
+    default="table",
+    help="How to print. Default: a table; wide has more columns, name is names only.",
+)
 _OPTIONS: Final = (
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(OUTPUTS),
-        default="table",
-        help="How to print. Default: a table; wide has more columns, name is names only.",
-    ),
+    output_option,
     click.option("-w", "--watch", is_flag=True, help="Go on and show every change."),
     click.option(
         "--every",
@@ -137,14 +138,19 @@ async def _show(
             await follow(lambda: read(api), board, clock, every_s=how.every_s, say=_say)
             return
         rows = await read(api)
-    if not rows and how.output in {"table", "wide"}:
-        click.echo(f"There are no {listing.many}.", err=True)
-        return
-    _write(text_of(listing, rows, how, clock, out))
+    show_rows(listing, rows, how, clock)
     if how.most is not None and len(rows) >= how.most and how.output in {"table", "wide"}:
         _say(
             f"there may be more than these {how.most} {listing.many}: --limit or --all shows them."
         )
+
+
+def show_rows(listing: Listing[T], rows: Sequence[T], how: How, clock: Clock) -> None:
+    """Print some rows once."""
+    if not rows and how.output in {"table", "wide"}:
+        click.echo(f"There are no {listing.many}.", err=True)
+        return
+    _write(text_of(listing, rows, how, clock, sys.stdout))
 
 
 def text_of(

@@ -91,6 +91,20 @@ COMMANDS = {
 }
 
 
+SECTIONS = {
+    "A fleet on this machine": ("up", "run", "status", "down", "setup", "demo"),
+    "Look at a fleet": ("top", "jobs", "runners", "pools", "hosts", "explain", "doctor"),
+    "Parts of a fleet of many machines": (
+        "server",
+        "controller",
+        "agent",
+        "poller",
+        "control-plane",
+    ),
+}
+"""How ``remuda --help`` sorts the commands."""
+
+
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -122,8 +136,18 @@ class _LazyGroup(click.Group):
         return [*offered, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
+        del ctx
+        width = max(map(len, COMMANDS))
+        for title, names in _sections().items():
+            with formatter.section(title):
+                formatter.write_dl([(n.ljust(width), COMMANDS[n].summary) for n in names])
+
+
+def _sections() -> dict[str, list[str]]:
+    """Return the commands as people look for them; one that was given no section is among the others."""
+    told = {name for names in SECTIONS.values() for name in names}
+    others = sorted(set(COMMANDS) - told)
+    return {**{title: list(names) for title, names in SECTIONS.items()}, "Other commands": others}
 
 
 @click.group(
@@ -141,7 +165,7 @@ def remuda() -> None:
       remuda demo                                see it keep its promise, on a fleet of its own
       remuda up --detach                         a whole fleet on this machine
       remuda run -- make test                    a command on a fresh runner of it
-      remuda runners --watch                     what it does
+      remuda top                                 watch it live
       remuda explain job JOB                     why does it wait?
       remuda doctor                              what is wrong?
       remuda sim --list                          the scenarios of the simulator

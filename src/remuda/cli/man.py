@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from remuda.adapters.system import SystemClock
+from remuda.cli.helps import PLAIN_EXITS
 from remuda.cli.listing_group import LIST, ListingGroup
 from remuda.model.errors import BadInput
 
@@ -26,7 +27,7 @@ _EXIT_CODES: Final = "Exit codes:"
 """How a help's last line begins that manual pages have a section for."""
 
 
-@click.command()
+@click.command(epilog=PLAIN_EXITS)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def man(folder: Path) -> None:
     """

@@ -14,6 +14,7 @@ from remuda.adapters.mailbox_folder import MailboxFolder
 from remuda.adapters.poll_client import PollClient, PollSettings
 from remuda.adapters.poller import Poller
 from remuda.adapters.system import SystemClock, SystemIds
+from remuda.cli.helps import PLAIN_EXITS
 from remuda.cli.logs import set_up_logs
 from remuda.model.errors import BadInput
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-@click.command()
+@click.command(epilog=PLAIN_EXITS)
 @click.option(
     "--dispatch-url",
     envvar="REMUDA_DISPATCH_URL",

@@ -12,6 +12,7 @@ from remuda.cli import pool_changes
 from remuda.cli.changing import WaitedInVain, kube_of, until
 from remuda.cli.completion import names_of, pool_names
 from remuda.cli.finding import api_options, fleet_options
+from remuda.cli.helps import ENDLESS_EXITS, EXITS
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.listing_group import ListingGroup
 from remuda.cli.run import Duration
@@ -57,7 +58,7 @@ POOLS: Final[Listing[PoolRow]] = Listing(
 )
 
 
-@click.group(cls=ListingGroup)
+@click.group(cls=ListingGroup, epilog=ENDLESS_EXITS)
 def pools() -> None:
     """
     List pools by name, show one, or change one.
@@ -81,12 +82,19 @@ _TIMEOUT = click.option(
 )
 
 
-@pools.command("list")
+@pools.command("list", epilog=ENDLESS_EXITS)
 @click.argument("pool", default="", metavar="[POOL]", shell_complete=names_of(pool_names))
 @listing_options
 @api_options
 def list_pools(*, where: Where, pool: str, output: str, watch: bool, every_s: float) -> None:
-    """List pools, or show one. This is what remuda pools does by itself."""
+    """
+    List pools, or show one. This is what remuda pools does by itself.
+
+    \b
+    Examples:
+      remuda pools list
+      remuda pools list mac -o yaml
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
     async def read(api: Api) -> tuple[PoolRow, ...]:
         return ((await api.pool(pool)).pool,) if pool else await api.pools()
@@ -95,7 +103,7 @@ def list_pools(*, where: Where, pool: str, output: str, watch: bool, every_s: fl
     show(where, POOLS, read, how)
 
 
-@pools.command()
+@pools.command(epilog=EXITS)
 @_POOL
 @fleet_options
 def pause(*, where: Where, pool: str) -> None:
@@ -111,7 +119,7 @@ def pause(*, where: Where, pool: str) -> None:
     asyncio.run(_change(where, pool, pool_changes.pause))
 
 
-@pools.command()
+@pools.command(epilog=EXITS)
 @_POOL
 @fleet_options
 def resume(*, where: Where, pool: str) -> None:
@@ -125,7 +133,7 @@ def resume(*, where: Where, pool: str) -> None:
     asyncio.run(_change(where, pool, pool_changes.resume))
 
 
-@pools.command()
+@pools.command(epilog=EXITS)
 @_POOL
 @click.argument("replicas", type=click.IntRange(0, REPLICAS_MAX))
 @_WAIT
@@ -146,7 +154,7 @@ def scale(*, where: Where, pool: str, replicas: int, wait: bool, timeout_s: int 
     asyncio.run(_change(where, pool, decide, wait=wait, timeout_s=timeout_s))
 
 
-@pools.command()
+@pools.command(epilog=EXITS)
 @_POOL
 @_WAIT
 @_TIMEOUT

@@ -8,6 +8,7 @@ import click
 
 from remuda.cli.completion import names_of, pool_names, runner_names
 from remuda.cli.finding import api_options
+from remuda.cli.helps import ENDLESS_EXITS
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.states import runner_job, runner_note, runner_state
 from remuda.cli.tables import Column, age
@@ -52,7 +53,7 @@ RUNNERS: Final[Listing[RunnerRow]] = Listing(
 )
 
 
-@click.command()
+@click.command(epilog=ENDLESS_EXITS)
 @click.argument("runner", default="", metavar="[RUNNER]", shell_complete=names_of(runner_names))
 @click.option(
     "--pool", default="", help="Only runners of this pool.", shell_complete=names_of(pool_names)

@@ -28,9 +28,12 @@ from remuda.adapters.postgres.pool import URL_VARIABLE, DatabaseSettings, open_d
 from remuda.adapters.postgres.source import join_source
 from remuda.adapters.status_server import Listen
 from remuda.adapters.system import SystemClock, SystemIds
+from remuda.cli.helps import PLAIN_EXITS
+from remuda.cli.listing import How, output_option, show_rows
 from remuda.cli.logs import set_up_logs
 from remuda.cli.progress import Screen, shown
 from remuda.cli.serving import ServerSettings, serve
+from remuda.cli.token_listing import TOKENS, row_of
 from remuda.dispatch import tokens as token_work
 from remuda.dispatch.settings import DispatchSettings, FileSettings
 from remuda.kube.quantity import parse_quantity
@@ -291,7 +294,9 @@ def _github(file: Path | None) -> GithubSettings | None:
     return github
 
 
-@server.command()
+@server.command(
+    epilog="Exit codes: 0 up to date, 1 failed (with --check: a migration is pending), 2 usage."
+)
 @_data
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 if a migration is pending.")
 def migrate(data: Path, *, check: bool) -> None:
@@ -333,12 +338,22 @@ async def _migrate(data: Path, *, check: bool) -> bool:
 # --- Tokens -----------------------------------------------------------------------------------------------------------
 
 
-@server.group()
+@server.group(epilog=PLAIN_EXITS)
 def tokens() -> None:
-    """Make, list and revoke the tokens with which people and tools use the API."""
+    """
+    Make, list and revoke the tokens with which people and tools use the API.
+
+    It asks the database, not a server: --data or REMUDA_DATABASE_URL says which.
+
+    \b
+    Examples:
+      remuda server tokens create --role operate alice
+      remuda server tokens list
+      remuda server tokens revoke alice
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
 
-@tokens.command()
+@tokens.command(epilog=PLAIN_EXITS)
 @click.argument("name")
 @click.option(
     "--role",
@@ -374,32 +389,38 @@ async def _create(data: Path, name: str, role: Role, lifetime: timedelta | None)
     click.echo(made.text)
 
 
-@tokens.command("list")
+@tokens.command("list", epilog=PLAIN_EXITS)
 @_data
-def list_tokens(data: Path) -> None:
-    """List the tokens by name, with what they may do. Their texts are kept nowhere."""
-    asyncio.run(_list(data.absolute()))
+@output_option
+def list_tokens(data: Path, *, output: str) -> None:
+    """
+    List the tokens by name, with what they may do. Their texts are kept nowhere.
+
+    \b
+    Examples:
+      remuda server tokens list
+      remuda server tokens list -o json
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    asyncio.run(_list(data.absolute(), output))
 
 
-async def _list(data: Path) -> None:
+async def _list(data: Path, output: str) -> None:
     async with _kept_tokens(data) as kept:
-        found = await kept.all()
-    for token in found:
-        state = (
-            "revoked"
-            if token.revoked_at
-            else "until " + (f"{token.expires_at:%Y-%m-%d}" if token.expires_at else "revoked")
-        )
-        click.echo(
-            f"{token.name:<32} {token.role.value:<8} made {token.created_at:%Y-%m-%d}, {state}"
-        )
+        found = [row_of(token) for token in await kept.all()]
+    show_rows(TOKENS, found, How(output=output), SystemClock())
 
 
-@tokens.command()
+@tokens.command(epilog=PLAIN_EXITS)
 @click.argument("name")
 @_data
 def revoke(name: str, *, data: Path) -> None:
-    """End a token. Replicas that have just seen it believe it for a minute at most."""
+    """
+    End a token. Replicas that have just seen it believe it for a minute at most.
+
+    \b
+    Example:
+      remuda server tokens revoke alice
+    """  # noqa: D301 - click's own mark for text that must not be re-wrapped
     asyncio.run(_revoke(data.absolute(), name))
 
 

@@ -43,7 +43,7 @@ class Column(Generic[T]):
 
 
 GONE: Final = "gone"
-_GOOD: Final = frozenset({"warm", "ready", "success", "running", "busy"})
+_GOOD: Final = frozenset({"warm", "ready", "success", "running", "busy", "good"})
 _BAD: Final = frozenset({"failure", "failed", "degraded", "not ready", "lost", "timed_out"})
 _UNSURE: Final = frozenset(
     {"starting", "queued", "claimed", "leaving", "rolling", "paused", "draining", "deleting"}
