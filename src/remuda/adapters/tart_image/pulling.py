@@ -32,6 +32,8 @@ CONFIG_FILE: Final = "config.json"
 DISK_FILE: Final = "disk.img"
 NVRAM_FILE: Final = "nvram.bin"
 LAYERS_AT_ONCE: Final = 4
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""More than the pieces of all layers that are on their way at once."""
 
 
 class Source(Protocol):
@@ -66,6 +68,7 @@ class Pull:
     async def run(self, fetched: FetchedManifest) -> TartManifest:
         """Fetch everything. Raises BadImage, NoSpace, FolderUnusable, or what the registry raises."""
         manifest = manifests.read(str(self.image), fetched.raw)
+        _keep_freed_memory()
         meter = _Meter(self.progress, manifest.download_bytes)
         await self._file(manifest.config, self.folder / CONFIG_FILE, meter)
         await self._file(manifest.nvram, self.folder / NVRAM_FILE, meter)
@@ -137,6 +140,17 @@ class _Meter:
     def add(self, count: int) -> None:
         self.done_bytes += count
         self.progress(self.done_bytes, self.all_bytes)
+
+
+def _keep_freed_memory() -> None:
+    """
+    Have the memory of a piece stay ours for the next one.
+
+    The C library of Linux gives freed memory back to the system, which then has to find, clear and map each page anew,
+    for every piece: a third of the system's time in a pull. It keeps as much as it has once seen freed at a time.
+    """
+    held = bytes(_KEPT_BYTES)  # never touched, so it costs nothing
+    del held
 
 
 async def _is_there(layer: DiskLayer, disk: Disk) -> bool:
