@@ -52,6 +52,7 @@ class Poller:
     clock: Clock
     _pace: Pace | None = field(default=None, init=False)
     _failures: int = field(default=0, init=False)
+    _left_out: int = field(default=0, init=False)
     _told: OrderedDict[Announcement, None] = field(default_factory=OrderedDict, init=False)
     """What was told of jobs that a runner took: a list repeats it for as long as their run lasts."""
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
@@ -72,7 +73,8 @@ class Poller:
             raise
         self._failures = 0
         self._set(polling.pace(swept.spent, self.how))
-        if swept.left_out:
+        if swept.left_out != self._left_out:
+            self._left_out = swept.left_out
             log.info("poll left repositories out", left_out=swept.left_out)
         if found:
             log.info("poll found jobs", found=found, repositories=swept.repositories)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -178,18 +178,23 @@ class GithubSettings:
                     fix=f"Set {name}, or unset every REMUDA_GITHUB_ variable to run without GitHub",
                 )
         group, groups = _groups(given[RUNNER_GROUP])
-        return cls(
+        intake = _intake(given[INTAKE])
+        found = cls(
             app_id=given[APP_ID],
             private_key=_file_text(PRIVATE_KEY_FILE, given[PRIVATE_KEY_FILE]),
             webhook_secrets=_secrets(given[WEBHOOK_SECRET], given[WEBHOOK_SECRET_FILE]),
             api_url=(given[API_URL] or DOTCOM_API).rstrip("/"),
-            intake=_intake(given[INTAKE]),
+            intake=intake,
             accounts=_accounts(given[ACCOUNTS]),
             repositories=read_repositories(given[REPOSITORIES], REPOSITORIES),
             runner_group=group,
             runner_groups=groups,
             scope=_scope(given[SCOPE]),
         )
+        if intake is Taking.WEBHOOK:
+            return found
+        # No message makes us look for an installation or a repository that is new.
+        return replace(found, installations_s=30.0, repositories_s=60.0)
 
 
 def host_of(api_url: str) -> str:

@@ -84,6 +84,8 @@ def test_who_polls_needs_no_secret(env: dict[str, str]) -> None:
     settings = GithubSettings.from_env(env)
     assert settings is not None
     assert (settings.polls, settings.takes_messages) == (True, False)
+    assert settings.installations_s <= 30, "no message tells of a new installation"
+    assert settings.repositories_s <= 60, "or of a new repository"
 
 
 @pytest.mark.parametrize(
