@@ -101,7 +101,9 @@ class Carrying:
             if run.stop.code is not None:
                 raise Stopped
             run.screen.progress(what, run.clock.monotonic() - began_at, (offset, size))
-            offset = await run.answered(once, run.patience.submit_s, stops=True)
+            # One that took some is at the right address: it may be restarted meanwhile.
+            patience_s = run.patience.follow_s if offset else run.patience.submit_s
+            offset = await run.answered(once, patience_s, stops=True)
 
     # --- and back ---
 
