@@ -137,7 +137,7 @@ def test_dispatch_is_run_as_printed() -> None:
         printed = _run(commands.replace(":8080", f":{free_port()}"), folder)
         for said in (
             "ready\n",
-            "alice                            operate",
+            "alice   operate   good",
             '"state":"queued"',
             '"why":"runners_missing"',
             '"outcome":"cancelled"',
