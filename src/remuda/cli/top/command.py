@@ -63,8 +63,8 @@ async def _once(where: Where) -> None:
     address = where.api_settings().base_url
     async with where.api() as api:
         reader = Reader(api, clock, address=address, every_s=EVERY_S)
-        await reader.begin()
         await reader.see()  # what is wrong here is an error, not a part of the picture
+        await reader.begin()
     at = Moment(now=clock.now().astimezone(), now_s=clock.monotonic())
     click.echo("\n".join(once(reader.sight, at, width=room_of(sys.stdout))))
 

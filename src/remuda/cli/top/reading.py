@@ -95,6 +95,7 @@ class Reader:
         if self._last is None:
             self._last = max(await self._api.newest_event() - BACK, 0)
             await self._catch_up()
+            self._tell(self.sight)
 
     async def _catch_up(self) -> None:
         for event in await self._api.audit(after=self._last or 0, limit=EVENTS_MAX):
