@@ -138,5 +138,4 @@ async def test_killed_as_a_whole_at_random_moments_it_loses_no_job_and_runs_none
 
         said = tree.down()
         assert "It is down." in said
-        assert tree.processes() == {}
-        assert tree.vms() == []
+        await tree.until_gone()

@@ -47,7 +47,7 @@ async def test_qemu_is_chosen_where_it_has_an_image_and_a_job_outlives_a_kill(tr
     assert await tree.api.text(f"/api/v1/jobs/{job}/logs") == "begun\ndone\n"
 
     assert "It is down." in tree.down()
-    assert tree.processes() == {}
+    await tree.until_gone()
 
 
 async def _state(tree: Tree, job: str) -> str:

@@ -57,7 +57,7 @@ async def test_ctrl_c_stops_all_but_the_job_and_the_next_start_takes_it_up(tree:
     said = tree.down()
     assert "It is down." in said
     assert "VM" not in said, "no job is left"
-    assert tree.processes() == {}
+    await tree.until_gone()
 
 
 async def _until_well(tree: Tree, process: subprocess.Popen[str]) -> None:

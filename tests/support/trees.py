@@ -195,6 +195,14 @@ class Tree:
 
         return await eventually(probe, lambda said: said["ok"], within_s=WAIT_S)
 
+    async def until_gone(self) -> None:
+        """Wait until nothing has to do with the folder any more. Who gave it up may still be about to end."""
+
+        async def probe() -> dict[int, str]:
+            return self.processes()
+
+        await eventually(probe, lambda left: left == {}, within_s=WAIT_S)
+
     def logs(self) -> str:
         files = sorted((self.data / "logs").glob("*.log"))
         return "\n".join(f"--- {f.name}\n{f.read_text(errors='replace')[-3000:]}" for f in files)
