@@ -210,7 +210,7 @@ def _ports(maker: ReplicaMaker, process: Process) -> Ports:
         deliveries=_over(link, database.deliveries, "deliveries"),
         registrations=_over(link, database.registrations, "registrations"),
         local_jobs=_over(link, database.local_jobs, "local-jobs"),
-        local_files=_over(link, database.local_files, "local-files"),
+        local_files=database.local_files,  # no story has files: nothing is tried on their way
         tokens=_over(link, database.tokens, "tokens"),
         wakeups=wakeups,
         locks=MemoryLocks(database.tables),
