@@ -122,7 +122,8 @@ def test_what_became_of_a_job_is_known(job: JobRecord, fate: Fate, why: str) -> 
     [
         pytest.param(60, 30, True, id="it ended in the middle of a long outage"),
         pytest.param(60, 0, True, id="it ended as that began"),
-        pytest.param(60, -1, False, id="it ended before that"),
+        pytest.param(60, -5, True, id="it ended just before that, and nobody was told yet"),
+        pytest.param(60, -11, False, id="it ended long before that"),
         pytest.param(60, 61, False, id="it ended after that"),
         pytest.param(60, None, False, id="it did not end"),
         pytest.param(8, 4, False, id="the server was back soon"),

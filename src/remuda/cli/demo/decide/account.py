@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 KEPT_FOR: Final = timedelta(seconds=8)
 """Less than the agent waits, as it tries no more often than every few seconds."""
+TOLD_WITHIN: Final = timedelta(seconds=10)
+"""So long after a job's end the server has heard of it, on a machine that has much else to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,9 @@ class Outage:
         A runner that is over waits for the server for a quarter of a minute; then its Pod tells how the job ended, and
         a Pod has no room for a log. On a machine that has much else to do a server takes longer to start.
         """
-        return self.lasted > KEPT_FOR and ended is not None and self.begin <= ended <= self.end
+        if self.lasted <= KEPT_FOR or ended is None:
+            return False
+        return self.begin - TOLD_WITHIN <= ended <= self.end
 
 
 class Fate(StrEnum):
