@@ -342,6 +342,7 @@ def report(folder: Folder) -> str:
     lines += [
         f"Run something:  remuda run{option} -- uname -a",
         f"Look:           remuda status{option}",
+        f"Watch it live:  remuda top{option}",
         f"Stop:           remuda down{option}",
     ]
     return "\n".join(lines)
