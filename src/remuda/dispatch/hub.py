@@ -90,6 +90,8 @@ class Waiter:
     left: bool = False
     heard: int = 0
     """How many wake-ups its line had heard of when its turn began."""
+    beat: int = 0
+    """How many beats there had been then."""
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class _Line:
     """Turns of which nobody knows yet what came of them."""
     counted: int = 0
     """How many jobs there were at the last beat."""
+    beats: int = 0
     doubtful: bool = False
     """The last one with a turn found nothing, whatever was counted: the next beat sends one to look, not a herd."""
     waiting: dict[int, Waiter] = field(default_factory=dict)
@@ -134,6 +137,10 @@ class _Line:
                 return
             self.spare -= 1
             self.give(waiter)
+
+    def was_counted_since(self, waiter: Waiter) -> bool:
+        """Say whether a beat came while a waiter asked: what it counted may be there beside what the waiter got."""
+        return waiter.beat != self.beats
 
     def give(self, waiter: Waiter) -> None:
         self.out += 1
@@ -172,7 +179,8 @@ class Hub:
         """
         assert waiter.has_turn, "only who has a turn asks"
         waiter.has_turn = False
-        waiter.heard = self._line(waiter.pool).heard
+        line = self._line(waiter.pool)
+        waiter.heard, waiter.beat = line.heard, line.beats
 
     def won(self, waiter: Waiter) -> None:
         """There was a job. Its poll stands in no line until it comes ``back``."""
@@ -183,6 +191,8 @@ class Hub:
         line.doubtful = False
         if line.counted >= COUNTED_MAX:
             more = max(more, line.spare + 1)
+        elif line.was_counted_since(waiter):
+            more = max(more, line.counted - line.out)
         else:
             line.counted = max(0, line.counted - 1)
         line.spare = min(SPARE_MAX, max(line.spare, more))
@@ -203,7 +213,9 @@ class Hub:
         else:
             news = line.heard - waiter.heard
             line.spare = min(line.spare, news)
-            if not news:
+            if line.was_counted_since(waiter):
+                line.spare = max(line.spare, line.counted - line.out)
+            elif not news:
                 line.doubtful, line.counted = True, 0
         self.back(waiter)
 
@@ -266,6 +278,7 @@ class Hub:
         for pool in [*self._lines, *(pool for pool in counts if pool not in self._lines)]:
             line, count = self._line(pool), counts.get(pool, 0)
             line.counted = count
+            line.beats += 1
             news = line.heard - heard.get(pool, 0)
             # Those with a turn are about to take some of what was counted.
             due = max(0, count - line.out)

@@ -244,6 +244,31 @@ def test_where_more_is_than_was_counted_a_group_that_succeeds_calls_as_many() ->
             hub.leave(waiter)
 
 
+def test_a_job_counted_while_the_winner_of_another_was_answered_waits_for_no_further_beat() -> None:
+    """The beat cannot know whether the one who asks has its job already: what it counted may be all for others."""
+    hub = a_still_hub(Counts({POOL: 1}))
+    first, second = join(hub, 2)
+    hub.told(POOL)
+    hub.begin(first)
+    look(hub)
+    assert turns([first, second]) == [False, False], "the job may be the one that is asked for"
+    hub.won(first)
+    assert turns([second]) == [True]
+
+
+def test_a_job_counted_after_a_question_found_nothing_waits_for_no_further_beat() -> None:
+    hub = a_still_hub(Counts({POOL: 1}))
+    first, second = join(hub, 2)
+    hub.told(POOL)
+    hub.begin(first)
+    look(hub)
+    hub.lost(first)
+    assert turns([first, second]) == [True, False]
+    hub.begin(first)
+    hub.lost(first)
+    assert turns([first, second]) == [False, False], "nobody can have what was counted"
+
+
 def test_an_empty_pool_has_no_turns_after_a_beat() -> None:
     hub = a_still_hub()
     hub.told(POOL)
