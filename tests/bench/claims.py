@@ -2,8 +2,8 @@
 The claim with its whole policy beside a raw one-row ``SKIP LOCKED`` update: same run, same PostgreSQL, 32 at once.
 
 Both are asked by 32 tasks of one process over 32 connections, in turns. The raw one knows neither tenants nor limits
-nor fencing nor audit: it is what a queue in PostgreSQL costs at least. It waits for the disk, which a claim leaves to
-the next change of its holder (docs/adr/0011); what it does without waiting is printed beside it.
+nor fencing nor audit, and writes down no runner: it is what a queue in PostgreSQL costs at least. Both wait for the
+disk; what the raw one does without waiting is printed beside it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SELECT 'bench/' || n, 'github', 'tenant-' || n % $2, 'tenant-' || n % $2 || '/' 
     now() - interval '1 hour' + n * interval '1 ms', 'queued', 0
 FROM generate_series(1, $1) AS n
 """
-EMPTY = "TRUNCATE jobs, claims, sessions, completions, limits, decisions, raw_jobs"
+EMPTY = "TRUNCATE jobs, claims, sessions, completions, limits, decisions, registrations, raw_jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Bench:
 
         async def claim(pod: str) -> object:
             while True:
-                answer = await jobs.claim(WarmRunner(pod, f"uid-{pod}", "linux"))
+                answer = await jobs.claim(WarmRunner(pod, f"uid-{pod}", "linux", f"r-{pod}"))
                 if isinstance(answer, Claimed):
                     return answer
                 assert isinstance(answer, NothingToDo)

@@ -1,10 +1,11 @@
 """
-One job on its way to one Pod: stamp, note, mint, mark running. What fails half-way is undone.
+One job on its way to one Pod: stamp, mint, mark running. What fails half-way is undone.
 
 The order is what keeps jobs: the Pod is the owner's before anything is minted, the runner's name is written down before
-the forge is asked, and the job runs in our books before anybody gets it. Undoing goes by handles only. First the claim
-is released: after that nobody can hand this job to this Pod. Then the stamp and the registration go. What cannot be
-undone now (a database or an API server that does not answer) is left to the workers, who find it by listing.
+the forge is asked (with the claim), and the job runs in our books before anybody gets it. Undoing goes by handles only.
+First the claim is released: after that nobody can hand this job to this Pod. Then the stamp and the registration go.
+What cannot be undone now (a database or an API server that does not answer) is left to the workers, who find it by
+listing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from remuda.model.job import Kind
 from remuda.ports.database import DatabaseError
 from remuda.ports.forge import ForgeError, ForgeUnavailable, NewRunner, Removal
 from remuda.ports.jobs import ANYTHING, Fence, Release, Released, Stale, Without
-from remuda.ports.registrations import Registration
+from remuda.ports.registrations import registration_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from remuda.ports.ids import Ids
     from remuda.ports.job_views import JobViews
     from remuda.ports.jobs import JobStore, Running
-    from remuda.ports.registrations import Registrations
+    from remuda.ports.registrations import Registration, Registrations
 
 log = structlog.get_logger(__name__)
 
@@ -124,18 +125,20 @@ class Attempt:
         pod: Pod,
         *,
         is_over: Callable[[Step], str | None],
+        noted: str = "",
     ) -> None:
+        """Begin with a claim. ``noted``: the name that it wrote down for its runner."""
         self.shop, self.job, self.claim, self.pod = shop, job, claim, pod
         self._is_over = is_over
         """Says why the attempt must not go on, if so: its client is gone, or we are stopping."""
         self._began = shop.clock.monotonic()
-        self.runner_name = f"{pod.name[:_POD_CHARS]}-{shop.ids.secret(4).hex()}"
+        self.runner_name = noted or fresh_name(pod.name, shop.ids)
         self._touched = self._stamped = False
         """Whether the Pod may carry our stamp, and whether it does."""
         self._marked = False
         """Whether our books may say that the job runs."""
         self._released: Released | Stale | None = None
-        self.noted: Registration | None = None
+        self.noted = registration_of(job, pod.name, noted) if noted else None
         """What may have to be removed at the forge."""
         self._registered: bool | None = False
         """Whether the forge knows the runner; None: nobody knows."""
@@ -183,7 +186,7 @@ class Attempt:
         """Write down that the job runs. A handle that is old hands nothing out."""
         self._marked = True
         answer = await self.shop.store.mark_running(
-            self.claim, self.runner_name, registered=self.registered
+            self.claim, self.runner_name, registered=self.registered, job=self.job
         )
         if isinstance(answer, Stale):
             self._marked = False
@@ -231,18 +234,16 @@ class Attempt:
         return Undo(Undone(why=why.why, rest=True))
 
     async def mint(self) -> Minted:
-        """Write the runner down, and have it registered. What the forge calls it is written down with ``commit``."""
-        shop, spec = self.shop, self.job.spec
-        self.noted = noted = Registration(
-            runner_name=self.runner_name,
-            kind=spec.kind,
-            tenant=spec.tenant,
-            repository=spec.repository,
-            job_id=spec.id,
-            pod=self.pod.name,
-        )
-        if spec.kind is not Kind.LOCAL:  # which registers nobody
-            await shop.registrations.note(noted)
+        """
+        Have the runner registered, once it is written down: its claim did that, if it was not the second delivery's.
+
+        What the forge calls it is written down with ``commit``.
+        """
+        noted = self.noted
+        if noted is None:
+            self.noted = noted = registration_of(self.job, self.pod.name, self.runner_name)
+            if noted.kind is not Kind.LOCAL:  # which registers nobody
+                await self.shop.registrations.note(noted)
         await self.at(Step.NOTED)
         minted = await self._ask_forge()
         if minted.registration is not None:
@@ -380,6 +381,11 @@ class Attempt:
             if noted.number is not None:  # the worker removes it by that
                 await self.shop.registrations.note(noted)
             raise
+
+
+def fresh_name(pod: str, ids: Ids) -> str:
+    """Return a name for a Pod's runner that no forge has ever heard."""
+    return f"{pod[:_POD_CHARS]}-{ids.secret(4).hex()}"
 
 
 def _stands_no_more(released: Released | Stale) -> bool:

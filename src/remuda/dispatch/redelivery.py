@@ -16,7 +16,7 @@ from remuda.model.errors import RemudaError
 from remuda.model.job import Kind
 from remuda.ports.forge import Removal
 from remuda.ports.jobs import Fence, Stale
-from remuda.ports.registrations import Registration
+from remuda.ports.registrations import registration_of
 
 if TYPE_CHECKING:
     from remuda.ports.jobs import Running
@@ -60,14 +60,7 @@ class Redelivery(Attempt):
         spec, name = self.job.spec, self._replaced
         if not name or spec.kind is Kind.LOCAL:
             return
-        registration = Registration(
-            runner_name=name,
-            kind=spec.kind,
-            tenant=spec.tenant,
-            repository=spec.repository,
-            job_id=spec.id,
-            pod=self.pod.name,
-        )
+        registration = registration_of(self.job, self.pod.name, name)
         try:
             removal = await self.shop.forges[spec.kind].remove(registration)
             if removal is not Removal.BUSY:

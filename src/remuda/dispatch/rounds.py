@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from remuda.dispatch.answers import AlreadyDelivered, ComeBack, Handed, Leave
-from remuda.dispatch.attempt import CLIENT_GONE, UNDO_S, Attempt, Step, surely
+from remuda.dispatch.attempt import CLIENT_GONE, UNDO_S, Attempt, Step, fresh_name, surely
 from remuda.dispatch.decide.drain import unfit
 from remuda.dispatch.decide.failures import merged
 from remuda.dispatch.redelivery import SPENT, Redelivery
@@ -188,7 +188,8 @@ class Rounds:
     async def _claim(self, poll: Poll, pod: Pod, *, by_turn: bool) -> Answer | _Ready | None:
         hub, waiter = self._hub, poll.waiter
         assert waiter is not None, "as the poll was when this began"
-        runner = WarmRunner(pod.name, pod.uid, waiter.pool)
+        name = fresh_name(pod.name, self._shop.ids)
+        runner = WarmRunner(pod.name, pod.uid, waiter.pool, name)
         passed_over = Without(tenants=self._shop.troubles.passed_over())
         try:
             answer = await self._shop.store.claim(runner, without=merged(poll.without, passed_over))
@@ -198,13 +199,16 @@ class Rounds:
             if not isinstance(error, DatabaseError):
                 raise
             # The claim may have been made all the same.
-            self.start(self._clear(poll.who.pod, poll.who.pod_uid), of_pod=poll.who.pod_uid)
+            self.start(self._clear(runner), of_pod=poll.who.pod_uid)
             return ComeBack(_LATER_S, f"the queue cannot be read now: {error.why}")
         if not isinstance(answer, Claimed):
             return await self._no_job(poll, pod, answer, by_turn=by_turn)
         if by_turn:
             hub.won(waiter)
-        attempt = Attempt(self._shop, answer.job, answer.claim, pod, is_over=self._over(poll))
+        over = self._over(poll)
+        attempt = Attempt(
+            self._shop, answer.job, answer.claim, pod, is_over=over, noted=runner.runner_name
+        )
         outcome = await attempt.run()
         if isinstance(outcome, Handed):
             return _Ready(attempt, outcome)
@@ -258,20 +262,22 @@ class Rounds:
             return None
         return await self._again(poll, pod, held)
 
-    async def _clear(self, pod: str, pod_uid: str) -> None:
+    async def _clear(self, runner: WarmRunner) -> None:
         """Release a claim that may have been made although nobody was told. Nothing was stamped or minted for it."""
+        uid = runner.pod_uid
 
         async def clear() -> None:
             while True:
                 await self._shop.clock.sleep(_CLEAR_S)
                 try:
-                    held = await self._views.claim_of(pod)
-                    if held and held.claim.pod_uid == pod_uid and held.delivered_at is None:
+                    held = await self._views.claim_of(runner.pod)
+                    if held and held.claim.pod_uid == uid and held.delivered_at is None:
                         why = "the answer to its claim was lost"
                         release = Release(by="dispatch", why=why, undelivered=True, runner_name="")
                         await self._shop.store.release(held.claim, release)
+                    await self._shop.registrations.settle((runner.runner_name,))
                 except DatabaseError as error:
-                    log.info("nobody knows what a Pod holds yet", pod=pod, error=str(error))
+                    log.info("nobody knows what a Pod holds yet", pod=runner.pod, error=str(error))
                 else:
                     return
 

@@ -49,6 +49,8 @@ class WarmRunner:
     pod: str
     pod_uid: str
     pool: str
+    runner_name: str = ""
+    """The name that its runner will have at the forge, for ``Registrations`` to know it before the forge does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +282,25 @@ class JobStore(Protocol):
 
         First the tenant that is served least, measured by its share of its own limit less the time that it has gone
         without; in it the repository, likewise; in that the oldest job. A tenant at its limit is passed over.
+
+        If the runner has a name, that is noted in ``Registrations`` with the claim, unless the job is a local one: such
+        a runner is registered nowhere. Once this returns, the note is durable.
         """
         ...
 
     async def mark_running(
-        self, claim: Claim, runner_name: str, *, registered: Registration | None = None
+        self,
+        claim: Claim,
+        runner_name: str,
+        *,
+        registered: Registration | None = None,
+        job: Job | None = None,
     ) -> Running | Stale:
         """
         Record that a job config was minted, and open the session. On ``Stale`` hand nothing out.
 
         ``registered``: what the forge calls the runner. It is added to what ``Registrations`` noted, also on ``Stale``.
+        ``job``: as ``claim`` returned it, if the caller has it: then it need not be read again.
         """
         ...
 

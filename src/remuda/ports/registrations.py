@@ -1,7 +1,8 @@
 """
 The runners that we asked a forge to register: written down before the mint, so that a crash after it leaks nothing.
 
-A row is settled (deleted) once its runner was used, as the forge said, or its registration was removed.
+That of a first delivery is written down with its claim (``JobStore.claim``), that of a second one by ``note``. A row is
+settled (deleted) once its runner was used, as the forge said, or its registration was removed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from remuda.model.job import Kind
+    from remuda.model.job import Job, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,19 @@ class Registration:
     number: int | None = None
     """The forge's own; None until it is minted."""
     noted_at: datetime | None = None
+
+
+def registration_of(job: Job, pod: str, runner_name: str) -> Registration:
+    """Return what is known of a runner before it is minted for a job."""
+    spec = job.spec
+    return Registration(
+        runner_name=runner_name,
+        kind=spec.kind,
+        tenant=spec.tenant,
+        repository=spec.repository,
+        job_id=spec.id,
+        pod=pod,
+    )
 
 
 class Registrations(Protocol):

@@ -254,3 +254,67 @@ async def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
     assert isinstance(
         (await asyncio.gather(together.ask(1), return_exceptions=True))[0], AssertionError
     )
+
+
+# --- With the job that was claimed ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
+async def test_who_has_the_job_is_told_what_the_books_say(store: Store, *, given: bool) -> None:
+    await store.limit()
+    await store.queue(a_job(1, run_id=7, fork=True))
+    claimed = await store.take("a")
+    store.clock.forward(3)
+    told = await store.jobs.mark_running(claimed.claim, "r-a", job=claimed.job if given else None)
+    assert isinstance(told, Running)
+    assert told.job == await store.views.job("forge/1")
+    assert told.session == await store.views.session_of("a")
+    # The same call again: its first answer may have been lost.
+    store.clock.forward(3)
+    assert await store.jobs.mark_running(claimed.claim, "r-a", job=claimed.job) == told
+
+
+async def test_who_has_another_job_by_now_is_told_of_that(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1), a_job(2))
+    first, second = await store.take("a"), await store.take("b")
+    await store.jobs.mark_running(first.claim, "r-a", job=first.job)
+    assert await store.executes(2, "r-a") is Attribution.MOVED
+    told = await store.jobs.mark_running(second.claim, "r-b", job=second.job)
+    assert isinstance(told, Running)
+    assert told.job.spec.id == "forge/1"
+    assert told.job == await store.views.job("forge/1")
+    assert told.session == await store.views.session_of("b")
+
+
+async def test_of_a_group_each_is_told_of_its_own_job(real: Store) -> None:
+    await real.limit(vcpus=100)
+    await real.queue(*(a_job(n) for n in range(8)))
+    taken = [await real.take(f"p{n}") for n in range(8)]
+    mark = real.jobs.mark_running
+    told = await asyncio.gather(
+        *(
+            mark(t.claim, f"r-{t.claim.pod}", job=t.job if n % 3 else None)
+            for n, t in enumerate(taken)
+        )
+    )
+    for one, claimed in zip(told, taken, strict=True):
+        assert isinstance(one, Running)
+        assert one.job == await real.views.job(claimed.job.spec.id)
+        assert one.session == await real.views.session_of(claimed.claim.pod)
+
+
+async def test_a_replica_of_the_version_before_hands_over_beside_this_one(
+    database: Database, real: Store
+) -> None:
+    await real.limit()
+    await real.queue(a_job(1))
+    claim = (await real.take("a")).claim
+    async with database.connection() as c:
+        row = await c.fetchrow(
+            "SELECT * FROM deliver_jobs(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4::timestamptz], '{r-a}', '{NULL}',"
+            " '{NULL}', '{NULL}', now())",
+            *(claim.job_id, claim.pod, claim.pod_uid, claim.claimed_at),
+        )
+    assert row is not None
+    assert (row["outcome"], row["job"]["id"]) == ("running", "forge/1")

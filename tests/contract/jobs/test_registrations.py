@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
 
 from remuda.model.job import Kind
+from remuda.ports.jobs import Claimed, NothingToDo, WarmRunner
 from remuda.ports.registrations import Registration
-from tests.support.jobs import START, Store, a_job, because
+from tests.support.jobs import START, Store, a_job, because, postgres_store
+
+if TYPE_CHECKING:
+    from remuda.adapters.postgres.pool import Database
+
+NAMED = WarmRunner("a", "uid-a", "linux", "r-a")
 
 
 def of_pod(pod: str, name: str = "") -> Registration:
@@ -101,3 +110,85 @@ async def test_one_that_ran_a_job_and_was_never_settled_is_told_once_its_pod_sto
     assert await unused(store) == []
     await store.stop("a")
     assert await unused(store) == ["r-a"]
+
+
+# --- Noted by the claim -----------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_notes_the_runner_that_it_is_for(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    claimed = await store.jobs.claim(NAMED)
+    assert isinstance(claimed, Claimed)
+    store.clock.forward(5)
+    assert await unused(store) == []
+    await store.jobs.release(claimed.claim, because(undelivered=True))
+    later = store.clock.now()
+    assert await store.registrations.unused(noted_before=later, limit=10) == (
+        replace(of_pod("a"), noted_at=START),
+    )
+
+
+async def test_what_the_forge_calls_it_is_added_to_what_the_claim_noted(store: Store) -> None:
+    await store.limit()
+    await store.queue(a_job(1))
+    claimed = await store.jobs.claim(NAMED)
+    assert isinstance(claimed, Claimed)
+    minted = replace(of_pod("a"), scope="orgs/acme", number=77)
+    await store.jobs.mark_running(claimed.claim, "r-a", registered=minted)
+    store.clock.forward(5)
+    await store.jobs.release(claimed.claim, because(undelivered=True))
+    later = store.clock.now()
+    assert await store.registrations.unused(noted_before=later, limit=10) == (
+        replace(minted, noted_at=START),
+    )
+
+
+async def test_who_gets_no_job_or_one_without_a_forge_is_not_noted(store: Store) -> None:
+    await store.limit()
+    assert isinstance(await store.jobs.claim(NAMED), NothingToDo)
+    await store.queue(a_job(1, kind=Kind.LOCAL))
+    claimed = await store.jobs.claim(NAMED)
+    assert isinstance(claimed, Claimed)
+    await store.jobs.release(claimed.claim, because(undelivered=True))
+    assert await unused(store) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "durable"),
+    [("r-a", Kind.GITHUB, True), ("", Kind.GITHUB, False), ("r-a", Kind.LOCAL, False)],
+    ids=["noted", "no name", "local"],
+)
+async def test_a_claim_waits_for_the_disk_only_if_it_notes_a_runner(
+    database: Database,
+    name: str,
+    kind: Kind,
+    durable: bool,  # noqa: FBT001 - a case
+) -> None:
+    """A forge is asked next, and the name of what it registers must be safe by then."""
+    store = postgres_store(database)
+    await store.limit()
+    await store.queue(a_job(1, kind=kind))
+    async with database.transaction() as c:
+        outcome = await c.fetchval(
+            "SELECT outcome FROM claim_jobs('linux', '{a}', '{uid-a}', ARRAY[$1], now(), '1 h', 50, '{}', '{}', '{}')",
+            name,
+        )
+        assert outcome == "claimed"
+        waits = await c.fetchval("SHOW synchronous_commit")
+    assert waits == ("on" if durable else "off")
+
+
+async def test_a_replica_of_the_version_before_claims_beside_this_one(database: Database) -> None:
+    """It names no runner with its claim, and notes it by itself."""
+    store = postgres_store(database)
+    await store.limit()
+    await store.queue(a_job(1), a_job(2))
+    async with database.connection() as c:
+        old = await c.fetchval(
+            "SELECT outcome FROM claim_jobs('linux', '{b}', '{uid-b}', now(), '1 h', 50, '{}', '{}', '{}')"
+        )
+    assert old == "claimed"
+    assert isinstance(await store.jobs.claim(NAMED), Claimed)
+    async with database.connection() as c:
+        assert await c.fetchval("SELECT array_agg(runner_name) FROM registrations") == ["r-a"]

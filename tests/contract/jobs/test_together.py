@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def warm(pod: str, pool: str = "linux") -> WarmRunner:
-    return WarmRunner(pod, f"uid-{pod}", pool)
+    return WarmRunner(pod, f"uid-{pod}", pool, f"r-{pod}")
 
 
 @pytest.fixture
@@ -135,6 +135,9 @@ async def test_who_leaves_while_it_is_served_keeps_no_job(database: Database, re
     assert {claim.claim.job_id for claim in live} == kept
     assert [task.cancelled() for task in asking] == [True, False, True, False, False, True]
     await check_books(real.views)
+    async with database.connection() as c:
+        noted = await c.fetch("SELECT runner_name FROM registrations ORDER BY 1")
+    assert [row["runner_name"] for row in noted] == ["r-pod-1", "r-pod-3", "r-pod-4"]
     again = await at_once(real, "pod-0", "pod-2", "pod-5")
     assert len(jobs_of(again)) == 3
 

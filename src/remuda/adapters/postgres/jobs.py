@@ -1,9 +1,9 @@
 """
 The store of jobs on PostgreSQL. ``remuda.sim.jobs`` is its twin in memory; one suite holds both to the same answers.
 
-Each call is one transaction. What comes often decides in SQL, in one round trip (``migrations/0005``, ``0007`` and
-``0008``), claims and hand-overs that come at once in one for all of them; what is rare decides here, over the
-statements in ``queries/jobs.sql``.
+Each call is one transaction. What comes often decides in SQL, in one round trip (``migrations/0005``, ``0007``,
+``0008`` and ``0010``), claims and hand-overs that come at once in one for all of them; what is rare decides here, over
+the statements in ``queries/jobs.sql``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from remuda.adapters.postgres.job_steps import JobSteps, moved_under_us
 from remuda.adapters.postgres.queries import query
 from remuda.adapters.postgres.together import Together
 from remuda.dispatch.decide.fairness import AGEING
-from remuda.model.job import unnamed_job
+from remuda.model.job import Job, JobState, Session, unnamed_job
 from remuda.ports.database import DatabaseConflict, DatabaseError
 from remuda.ports.jobs import (
     ANYTHING,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from remuda.adapters.postgres.pool import Database, Pooled
-    from remuda.model.job import Claim, Job, JobSpec, LiveClaim, Os, Session, Size
+    from remuda.model.job import Claim, JobSpec, LiveClaim, Os, Size
     from remuda.ports.clock import Clock
     from remuda.ports.jobs import JobEnd, PodEnd, WarmRunner, Without
     from remuda.ports.registrations import Registration
@@ -76,6 +76,8 @@ class _HandOver:
     claim: Claim
     runner_name: str
     registered: Registration | None
+    job: Job | None = None
+    """As it was claimed: who has it need not be told."""
     within: timedelta | None = None
     """For a second time: how long after the first."""
 
@@ -97,7 +99,7 @@ class PostgresJobs:
         self._ageing = ageing
         self._wait_ms = int(wait / timedelta(milliseconds=1))
         self._combined = combined
-        self._claims = Together(self._claim_together, self._give_back)
+        self._claims = Together(self._claim_each, self._give_back)
         self._hand_overs = Together(self._deliver_together)
 
     async def ensure_limits(self, tenant: str, os: Os, limit: Size, *, by: str) -> bool:
@@ -128,7 +130,13 @@ class PostgresJobs:
         if without != ANYTHING or not self._combined:
             (answer,) = await self._claim_together((runner,), without)
             return answer
-        return await self._claims.ask(runner, line=runner.pool)
+        _, answer = await self._claims.ask(runner, line=runner.pool)
+        return answer
+
+    async def _claim_each(
+        self, runners: Sequence[WarmRunner]
+    ) -> list[tuple[WarmRunner, Claimed | NothingToDo]]:
+        return list(zip(runners, await self._claim_together(runners), strict=True))
 
     async def _claim_together(
         self, runners: Sequence[WarmRunner], without: Without = ANYTHING
@@ -140,6 +148,7 @@ class PostgresJobs:
                 runners[0].pool,
                 [runner.pod for runner in runners],
                 [runner.pod_uid for runner in runners],
+                [runner.runner_name for runner in runners],
                 *(self._clock.now(), self._ageing, self._wait_ms),
                 *(sorted(without.tenants), sorted(without.repositories), sorted(without.jobs)),
             )
@@ -149,21 +158,30 @@ class PostgresJobs:
                 for runner, row in zip(runners, rows, strict=True)
             ]
 
-    async def _give_back(self, answer: Claimed | NothingToDo) -> None:
+    async def _give_back(self, given: tuple[WarmRunner, Claimed | NothingToDo]) -> None:
+        runner, answer = given
         if not isinstance(answer, Claimed):
             return
         gone = Release(
             by="dispatch", why="who asked for it was gone", undelivered=True, runner_name=""
         )
-        # If it fails, the sweep over claims that nothing was minted for finds it.
+        # If it fails, the sweeps find it: those over claims that nothing was minted for, and over unused registrations.
         with contextlib.suppress(DatabaseError):
             await self.release(answer.claim, gone)
+            if runner.runner_name:
+                async with self._database.connection() as c:
+                    await c.execute(query("settle_registrations"), [runner.runner_name])
             _log.info("claim_given_back", job=answer.claim.job_id, pod=answer.claim.pod)
 
     async def mark_running(
-        self, claim: Claim, runner_name: str, *, registered: Registration | None = None
+        self,
+        claim: Claim,
+        runner_name: str,
+        *,
+        registered: Registration | None = None,
+        job: Job | None = None,
     ) -> Running | Stale:
-        return await self._hand_over(_HandOver(claim, runner_name, registered))
+        return await self._hand_over(_HandOver(claim, runner_name, registered, job))
 
     async def deliver_again(
         self,
@@ -173,7 +191,7 @@ class PostgresJobs:
         within: timedelta,
         registered: Registration | None = None,
     ) -> Running | Stale:
-        return await self._hand_over(_HandOver(claim, runner_name, registered, within))
+        return await self._hand_over(_HandOver(claim, runner_name, registered, within=within))
 
     async def _hand_over(self, one: _HandOver) -> Running | Stale:
         for _ in range(_TRIES):
@@ -185,6 +203,7 @@ class PostgresJobs:
 
     async def _deliver_together(self, some: Sequence[_HandOver]) -> list[Running | Stale | None]:
         """Hand several over in one transaction. None: a claim changed its job under it, so it must be tried again."""
+        now = self._clock.now()
         async with self._database.connection() as c:
             rows = await c.fetch(
                 query("deliver_jobs"),
@@ -196,10 +215,10 @@ class PostgresJobs:
                 [one.within for one in some],
                 [one.registered.scope if one.registered else None for one in some],
                 [one.registered.number if one.registered else None for one in some],
-                self._clock.now(),
+                any(one.job is None for one in some),
+                now,
             )
-        assert len(rows) == len(some)
-        return [_hand_over_answer(row) for row in rows]
+        return [_hand_over_answer(one, row, now) for one, row in zip(some, rows, strict=True)]
 
     async def release(self, claim: Claim, release: Release) -> Released | Stale:
         row = await self._one(
@@ -342,12 +361,42 @@ async def _claim_answer(c: Pooled, runner: WarmRunner, row: Record) -> Claimed |
     return NothingToDo(reason, live_claim_of(held) if held else None)
 
 
-def _hand_over_answer(row: Record) -> Running | Stale | None:
+def _hand_over_answer(one: _HandOver, row: Record, now: datetime) -> Running | Stale | None:
     if row["outcome"] == "conflict":
         return None
     if row["outcome"] != "running":
         return Stale(Fence(row["outcome"]))
-    return Running(job_of(row["job"]), session_of(row["session"]), row["replaced"])
+    told = row["job"]
+    if told is None or told["id"] is None:
+        assert one.job is not None
+        return _first_delivery(one.job, one.claim, one.runner_name, now)
+    return Running(job_of(told), session_of(row["session"]), row["replaced"])
+
+
+def _first_delivery(job: Job, claim: Claim, runner_name: str, now: datetime) -> Running:
+    """Return what the database wrote, from what it was told."""
+    spec = job.spec
+    session = Session(
+        pod=claim.pod,
+        pod_uid=claim.pod_uid,
+        job_id=claim.job_id,
+        tenant=spec.tenant,
+        repository=spec.repository,
+        pool=spec.pool,
+        os=spec.os,
+        size=spec.size,
+        runner_name=runner_name,
+        started_at=claim.claimed_at,
+    )
+    running = Job(
+        spec=spec,
+        state=JobState.RUNNING,
+        claim=claim,
+        runner_name=runner_name,
+        started_at=now,
+        attempts=job.attempts,
+    )
+    return Running(running, session)
 
 
 async def _end_session(c: Pooled, end: PodEnd) -> tuple[bool, Session | None]:

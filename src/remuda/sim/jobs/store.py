@@ -12,6 +12,7 @@ from remuda.model.job import (
     Completion,
     Job,
     JobState,
+    Kind,
     LiveClaim,
     Session,
     Standing,
@@ -36,6 +37,7 @@ from remuda.ports.jobs import (
     Sighted,
     Stale,
 )
+from remuda.ports.registrations import registration_of
 from remuda.sim.jobs.execution import Attributed, attribute, attribute_session, execution_of
 from remuda.sim.jobs.tables import drop_oldest
 from remuda.sim.jobs.turns import may_go, pick, turns
@@ -132,11 +134,20 @@ class MemoryJobs:
             Job(spec=spec, state=JobState.CLAIMED, claim=claim, attempts=job.attempts + 1)
         )
         tables.audit("dispatch", "claimed", "its turn came and the Pod was warm", **_about(taken))
+        if runner.runner_name and spec.kind is not Kind.LOCAL:
+            noted = registration_of(taken, runner.pod, runner.runner_name)
+            tables.registrations.setdefault(noted.runner_name, replace(noted, noted_at=now))
         return Claimed(taken, claim)
 
     async def mark_running(
-        self, claim: Claim, runner_name: str, *, registered: Registration | None = None
+        self,
+        claim: Claim,
+        runner_name: str,
+        *,
+        registered: Registration | None = None,
+        job: Job | None = None,
     ) -> Running | Stale:
+        del job  # it is read here at no cost
         self._number(runner_name, registered)
         live = self._fenced(claim)
         if isinstance(live, Stale):

@@ -4,7 +4,7 @@
 SELECT * FROM jobs WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE;
 
 -- name: claim_jobs
-SELECT c.place, c.outcome, (c.job).* FROM claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9) c ORDER BY c.place;
+SELECT c.place, c.outcome, (c.job).* FROM claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) c ORDER BY c.place;
 
 -- name: enqueue_job
 SELECT * FROM enqueue_job(ROW($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::bigint, $8::bigint, $9::text,
@@ -12,7 +12,7 @@ SELECT * FROM enqueue_job(ROW($1::text, $2::text, $3::text, $4::text, $5::text, 
     $19::timestamptz, 'queued', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::jobs, $20, $21);
 
 -- name: deliver_jobs
-SELECT * FROM deliver_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9) d ORDER BY d.place;
+SELECT * FROM deliver_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) d ORDER BY d.place;
 
 -- name: release_claim
 SELECT * FROM release_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
