@@ -129,7 +129,6 @@ def test_what_must_never_happen_does_not_on_a_bad_network_either(scenario: Scena
         (Fault.UNACKNOWLEDGED, "patch", "pods"),
         (Fault.CRASH_UNACKNOWLEDGED, "patch", "pods"),
         (Fault.CONFLICT, "patch", "pods"),
-        (Fault.UNACKNOWLEDGED, "note", "registrations"),
         (Fault.HANG, "mint", "forge"),
         (Fault.UNACKNOWLEDGED, "mint", "forge"),
         (Fault.CRASH_UNACKNOWLEDGED, "mint", "forge"),
@@ -178,6 +177,24 @@ def test_an_answer_with_a_job_that_is_lost_on_its_way_is_given_again(fault: Faul
 
     assert [v for v in report.violations if v.invariant != "V2 no job is lost"] == []
     assert report.faults.get(fault.value, 0) >= 1, "it did not strike"
+
+
+def test_a_second_delivery_whose_note_is_not_answered_is_tried_again() -> None:
+    """The runner of a first delivery is noted with its claim; that of a second one by a call of its own."""
+    lost = tuple(
+        Scripted(Fault.RESET_AFTER, nth, f"mac-{host}", "poll", "dispatch")
+        for host in (1, 2)
+        for nth in (1, 2)
+    )
+    note = tuple(
+        Scripted(Fault.UNACKNOWLEDGED, 1, actor, "note", "registrations") for actor in REPLICAS
+    )
+
+    options = Options(until_s=RUNNER_SHUFFLE.until_s, scripted=(*lost, *note))
+    report, _ = traced(RUNNER_SHUFFLE, 1, options)
+
+    assert [v for v in report.violations if v.invariant != "V2 no job is lost"] == []
+    assert report.faults.get(Fault.UNACKNOWLEDGED.value, 0) >= 1, "it did not strike"
 
 
 # --- the storm ---
