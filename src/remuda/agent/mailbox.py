@@ -67,7 +67,21 @@ READY_MAX_BYTES: Final = 4096
 REASON_MAX_CHARS: Final = 200
 LOG_TAIL_MAX_BYTES: Final = 64 * 1024
 LOG_TAIL_MAX_LINES: Final = 200
-BOUNDS: Final = Bounds(bytes_max=64 * 1024 * 1024 + 2 * FILES_MAX_BYTES, entries_max=256)
+_UNFINISHED_OUT: Final = f".{FILES_OUT}.new"
+"""The guest's own name of the archive that it packs."""
+BOUNDS: Final = Bounds(
+    bytes_max=64 * 1024 * 1024,
+    entries_max=256,
+    large=frozenset(
+        {
+            FILES_IN,
+            FILES_OUT,
+            _UNFINISHED_OUT,
+            *(f"{UNFINISHED}{name}" for name in (FILES_IN, FILES_OUT)),
+        }
+    ),
+    large_bytes_max=2 * FILES_MAX_BYTES + 64 * 1024,  # and what blocks round up
+)
 """What a guest may put into its mailbox. One that wants to fill the host's disk is ended."""
 _COPIED_BYTES: Final = 1024 * 1024
 LOOK_S: Final = 0.25

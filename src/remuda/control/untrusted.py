@@ -145,11 +145,15 @@ class Bounds:
 
     bytes_max: int
     entries_max: int
+    large: frozenset[str] = frozenset()
+    """Names of files that do not count against ``bytes_max``, as they have a bound of their own."""
+    large_bytes_max: int = 0
+    """How much all of those may have together."""
 
 
 def overfull(folder: int, bounds: Bounds) -> str:
     """Say why a folder holds more than it may; empty: it does not. A folder in it is too much, whatever it holds."""
-    size = entries = 0
+    size = large = entries = 0
     with os.scandir(folder) as found:
         for entry in found:
             entries += 1
@@ -159,8 +163,17 @@ def overfull(folder: int, bounds: Bounds) -> str:
                 seen = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(seen.st_mode):
                     return f"it holds a folder, {_shown(entry.name)}"
-                size += seen.st_blocks * 512
-    return f"it holds more than {bounds.bytes_max} bytes" if size > bounds.bytes_max else ""
+                if entry.name in bounds.large:
+                    large += seen.st_blocks * 512
+                else:
+                    size += seen.st_blocks * 512
+    if size > bounds.bytes_max:
+        return f"it holds more than {bounds.bytes_max} bytes"
+    return (
+        f"its archives have more than {bounds.large_bytes_max} bytes"
+        if large > bounds.large_bytes_max
+        else ""
+    )
 
 
 def _shown(name: str) -> str:

@@ -183,6 +183,11 @@ def test_a_guest_that_fills_its_mailbox_is_seen(box: Path) -> None:
     assert "files" in HostMailbox(box).look().overfull
 
 
+def test_a_log_may_not_have_the_room_of_archives(box: Path) -> None:
+    (box / "runner.log").write_bytes(bytes(BOUNDS.bytes_max + 1))
+    assert "bytes" in HostMailbox(box).look().overfull
+
+
 @pytest.mark.parametrize("mode", [0o000, 0o300, 0o600])
 def test_a_guest_that_locks_its_mailbox_hides_nothing_in_it(box: Path, mode: int) -> None:
     for number in range(BOUNDS.entries_max + 1):

@@ -105,6 +105,14 @@ def test_the_end_of_a_huge_file_costs_as_little_as_that_of_a_small_one(tmp_path:
     assert not whole
 
 
+BOUNDS = Bounds(
+    bytes_max=200_000,
+    entries_max=5,
+    large=frozenset({"large", "larger"}),
+    large_bytes_max=400_000,
+)
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [
@@ -112,6 +120,9 @@ def test_the_end_of_a_huge_file_costs_as_little_as_that_of_a_small_one(tmp_path:
         pytest.param({"a": 300_000}, "bytes", id="too much of one"),
         pytest.param({f"{n}": 1 for n in range(6)}, "5 files", id="too many"),
         pytest.param({"a": None}, "a folder", id="a folder, whatever is in it"),
+        pytest.param({"large": 300_000, "a": 1000}, "", id="what may be large"),
+        pytest.param({"large": 300_000, "a": 300_000}, "more than 200000", id="beside it as ever"),
+        pytest.param({"large": 250_000, "larger": 250_000}, "archives", id="too large together"),
     ],
 )
 def test_overfull(tmp_path: Path, files: dict[str, int | None], why: str) -> None:
@@ -121,7 +132,7 @@ def test_overfull(tmp_path: Path, files: dict[str, int | None], why: str) -> Non
         else:
             (tmp_path / name).write_bytes(b"x" * size)
     with open_folder(tmp_path) as folder:
-        said = overfull(folder, Bounds(bytes_max=200_000, entries_max=5))
+        said = overfull(folder, BOUNDS)
     assert why in said
     assert bool(said) == bool(why)
 
@@ -130,7 +141,7 @@ def test_a_hole_is_not_what_fills_a_disk(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.truncate(1 << 40)
     with open_folder(tmp_path) as folder:
-        assert overfull(folder, Bounds(bytes_max=200_000, entries_max=5)) == ""
+        assert overfull(folder, BOUNDS) == ""
 
 
 # --- removing ---------------------------------------------------------------------------------------------------------
