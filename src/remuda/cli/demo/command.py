@@ -91,7 +91,7 @@ class _Played:
 
 async def _demo(told: Told) -> int:
     clock = SystemClock()
-    screen, stopped = Screen(sys.stdout, clock), _Stopped()
+    screen, stopped = Screen(sys.stdout, clock), Stopped()
     stopped.listen(screen)
     fleet = Fleet(temporary(), told.runners, clock)
     played = None
@@ -101,6 +101,7 @@ async def _demo(told: Told) -> int:
         if not stopped.take():
             raise
     finally:
+        stopped.ending = True
         well = stopped.code is not None or (played is not None and played.verdict.ok)
         trouble = await _end(fleet, screen, keep=told.keep or not well)
     if trouble:
@@ -161,11 +162,13 @@ async def _end(fleet: Fleet, screen: Screen, *, keep: bool) -> str:
     return trouble
 
 
-class _Stopped:
+class Stopped:
     """Whether a signal asked us to end, and with which exit code."""
 
     def __init__(self) -> None:
         self.code: int | None = None
+        self.ending = False
+        """The play is over: nothing is left to interrupt."""
         self._task = asyncio.current_task()
 
     def listen(self, screen: Screen) -> None:
@@ -173,15 +176,19 @@ class _Stopped:
         for number, code in _SIGNALS.items():
             loop.add_signal_handler(number, self._ask, code, screen)
 
+    def deafen(self) -> None:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
     def _ask(self, code: int, screen: Screen) -> None:
         """Interrupt the play once. What ends the fleet is not interrupted: it would leave something behind."""
-        if self.code is not None:
+        if self.ending or self.code is not None:
             screen.says("the fleet is being ended; that takes a moment")
             return
         self.code = code
-        screen.says("you stopped the demo")
         assert self._task is not None
         self._task.cancel()
+        screen.says("you stopped the demo")
 
     def take(self) -> bool:
         """Tell whether the cancellation was ours; then it is over with it."""

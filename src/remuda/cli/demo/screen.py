@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -88,4 +89,6 @@ class Screen:
         return click.style(text, fg=fg, dim=dim or None, bold=bold or None)
 
     def _write(self, text: str) -> None:
-        click.echo(text, file=self._out, color=self._colour)
+        """Write a line. Who has stopped reading must not keep the fleet from being ended."""
+        with contextlib.suppress(OSError):
+            click.echo(text, file=self._out, color=self._colour)
