@@ -120,7 +120,8 @@ class _Bounded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         began_in_head, had_begun = self._in_head, self._begun
         super().data_received(data)
-        if self._begun and not had_begun:  # most heads are whole at once, and need no timer
+        # Most heads are whole at once, and need no timer. One may end and the next begin in the same piece.
+        if self._begun and (not had_begun or self._timer is None):
             self._give(self.heads.whole_s)
         if not (began_in_head and self._in_head):
             self._head_bytes = 0

@@ -115,6 +115,19 @@ async def test_a_connection_on_which_no_request_comes_is_ended(sent: bytes) -> N
         writer.close()
 
 
+async def test_a_head_that_begins_where_another_ends_is_waited_for_no_longer() -> None:
+    app, quick = Slow(), HeadBounds(first_s=60, whole_s=1.0)
+    app.go_on.set()
+    async with serving_http(app, Listen(port=0), shutdown_s=1, heads=quick) as server:
+        reader, writer = await _connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.2)  # so that it comes in two pieces
+        writer.write(b"\r\nGET /")
+        await within(reader.read())  # until its end
+        writer.close()
+
+
 async def test_a_head_without_an_end_is_not_kept() -> None:
     small = HeadBounds(bytes_max=64 * 1024)
     async with serving_http(Slow(), Listen(port=0), shutdown_s=1, heads=small) as server:
