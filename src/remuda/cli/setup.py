@@ -134,6 +134,8 @@ def github(  # noqa: PLR0913 - one parameter per option is how click works
       remuda setup github --code 'http://127.0.0.1:65535/created?code=…&state=…'
       remuda setup github --check
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
+    if headless + bool(code) + only_check > 1:
+        raise click.UsageError("--print, --code and --check are three steps: use one of them.")
     folder = data_folder(data)
     files = GithubFiles(folder)
     if only_check:

@@ -255,7 +255,8 @@ def _detach(folder: Folder, told: Told) -> None:
         with held(folder):  # says who it is
             raise AlreadyUp("Another remuda up has just ended", why="it was there", fix="Try again")
     log = folder.log("up")
-    with usable(folder.root), log.open("wb") as out:
+    with usable(folder.root), log.open("ab") as out:  # appended to, so that it can be bounded
+        out.truncate(0)
         process = subprocess.Popen(  # noqa: S603 - this very command
             [sys.executable, "-P", "-m", "remuda.cli.main", "up", *_again(folder, told)],
             stdin=subprocess.DEVNULL,

@@ -133,7 +133,8 @@ class Folder:
     def kept(self) -> Kept | None:
         """Return what the last start chose; None: there was none. BadInput if it cannot be read."""
         try:
-            return msgspec.json.decode(self.kept_file.read_bytes(), type=Kept)
+            with usable(self.root, but=(FileNotFoundError,)):
+                return msgspec.json.decode(self.kept_file.read_bytes(), type=Kept)
         except FileNotFoundError:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -188,10 +189,12 @@ def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 @contextmanager
-def usable(root: Path) -> Iterator[None]:
-    """Say what is wrong with the folder, where the system only says an error's name."""
+def usable(root: Path, *, but: tuple[type[OSError], ...] = ()) -> Iterator[None]:
+    """Say what is wrong with the folder, where the system only says an error's name. ``but``: what is no fault."""
     try:
         yield
+    except but:
+        raise
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         raise BadInput(

@@ -19,13 +19,15 @@ FILE: Final = "REMUDA_GITHUB_FILE"
 
 def github_words(folder: Folder, env: Mapping[str, str]) -> str:
     """Say how the server is connected with GitHub, by the settings that it is given; nothing: it is not."""
-    file = folder.github_settings
-    if not file.is_file():
-        file = Path(env.get(FILE, ""))
     try:
+        file = folder.github_settings
+        if not file.is_file():
+            file = Path(env.get(FILE, ""))
         settings = GithubSettings.from_env(with_file(env, file) if file.is_file() else env)
     except BadInput as error:
         return f"not connected: {error.what} ({error.why})"
+    except OSError as error:  # they may be another user's
+        return f"not connected: its settings cannot be read ({error.filename}: {error.strerror})"
     if settings is None:
         return ""
     ways = [

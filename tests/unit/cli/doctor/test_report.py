@@ -34,6 +34,12 @@ BAD = fail("Jobs are held for runners that are gone.", ("a", "b"), "Wait")
         pytest.param(
             BAD, fail("x", ("c",)), ok("Nothing that stays."), id="nothing that both have"
         ),
+        pytest.param(
+            fail("x", ("mac-1: 3 asked to leave, 2 allowed", "mac-2: 1 asked to leave, 0 allowed")),
+            fail("x", ("mac-1: 4 asked to leave, 2 allowed", "mac-3: 1 asked to leave, 0 allowed")),
+            fail("x", ("mac-1: 4 asked to leave, 2 allowed",)),
+            id="what grew meanwhile stays",
+        ),
         pytest.param(BAD, skip("away"), skip("away"), id="the second look failed"),
     ],
 )

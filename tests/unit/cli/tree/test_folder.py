@@ -152,6 +152,11 @@ def test_what_is_kept_comes_back_and_what_is_broken_is_named(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="Remove that file"):
         folder.kept()
 
+    folder.kept_file.unlink()
+    folder.kept_file.mkdir()  # any error of the system: another user's folder is one
+    with pytest.raises(BadInput, match="cannot be used"):
+        folder.kept()
+
 
 def test_a_file_is_whole_and_private(tmp_path: Path) -> None:
     path = tmp_path / "token"

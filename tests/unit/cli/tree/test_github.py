@@ -36,6 +36,12 @@ def test_without_settings_there_is_nothing_to_say(folder: Folder) -> None:
     assert github_words(folder, {"PATH": "/bin"}) == ""
 
 
+def test_settings_that_cannot_be_looked_at_end_nothing(folder: Folder) -> None:
+    """Such as those that root left in a folder of its own: a fleet goes on that only wants to tell."""
+    said = github_words(folder, {"REMUDA_GITHUB_FILE": f"/{'x' * 300}"})
+    assert said.startswith("not connected: its settings cannot be read")
+
+
 @pytest.mark.parametrize(
     ("variables", "env", "words"),
     [

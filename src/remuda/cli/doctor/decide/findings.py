@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,8 @@ EVIDENCE_MAX: Final = 10
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
+_NUMBER: Final = re.compile(r"(?<![\w.-])\d+(?![\w-])")
+"""A number that stands by itself: a part of a name is none."""
 
 
 class Level(StrEnum):
@@ -101,10 +104,15 @@ def skip(sentence: str) -> Finding:
 
 
 def seen_twice(first: Finding, second: Finding) -> Finding:
-    """Return what two looks agree on. Evidence that only one of them has was a moment in between."""
+    """
+    Return what two looks agree on. Evidence that only one of them has was a moment in between.
+
+    Counts in it may differ, and the newer ones are said: what gets worse has not gone.
+    """
     if second.level in {Level.OK, Level.SKIP} or first.level in {Level.OK, Level.SKIP}:
         return second if second.level in {Level.OK, Level.SKIP} else first
-    both = tuple(line for line in second.evidence if line in first.evidence)
+    before = {_NUMBER.sub("#", line) for line in first.evidence}
+    both = tuple(line for line in second.evidence if _NUMBER.sub("#", line) in before)
     if not both:
         return ok("Nothing that stays.")
     return replace(second, evidence=both)
