@@ -12,15 +12,15 @@ import contextlib
 import errno
 import gzip
 import io
+import itertools
 import os
 import posixpath
 import tarfile
 import zlib
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from remuda.cli.packing import leads_outside
 from remuda.model.errors import RemudaError
 from remuda.model.job_files import covers
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 UNPACKED_MAX_BYTES: Final = 4 * 1024**3
 ENTRIES_MAX: Final = 200_000
-_PIECE_BYTES: Final = 1024 * 1024
-_READ_MAX_BYTES: Final = 8 * 1024 * 1024
+NAMES_MAX_BYTES: Final = 32 * 1024 * 1024
+"""How much all names may have together: they are kept until the end."""
+_PIECE_BYTES: Final = 64 * 1024
+_READ_MAX_BYTES: Final = _PIECE_BYTES
 """More than any header has: one that claims more would be read into memory."""
 _DEPTH_MAX: Final = 100
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -126,7 +128,7 @@ def unpack(
 ) -> Unpacked:
     """Write what was asked for. Raises DownloadFailed; what was written before that stays."""
     done = Unpacked()
-    unpacking = _Unpacking(wanted, done)
+    unpacking = _Unpacking(wanted, done, bytes_max)
     try:
         bounded = _Bounded(archive, bytes_max)
         with tarfile.open(fileobj=bounded, mode="r:") as tar:
@@ -148,10 +150,11 @@ def unpack(
 
 
 class _Unpacking:
-    def __init__(self, wanted: Sequence[Wanted], done: Unpacked) -> None:
+    def __init__(self, wanted: Sequence[Wanted], done: Unpacked, bytes_max: int) -> None:
         # What names more is meant, where two paths cover the same file.
         self._wanted = sorted(wanted, key=lambda each: -len(each.path))
-        self._done = done
+        self._done, self._bytes_max = done, bytes_max
+        self._names_bytes = 0
         self._known: dict[str, tarfile.TarInfo] = {}
         """The files that were seen, for hard links to them."""
         self._links: list[tuple[Wanted, str, str]] = []
@@ -161,6 +164,10 @@ class _Unpacking:
         for number, member in enumerate(tar):
             if number >= ENTRIES_MAX:
                 raise tarfile.ReadError(f"it has more than {ENTRIES_MAX} entries")
+            cast("Any", tar).members.clear()  # which it would keep, all of them
+            self._names_bytes += len(member.name) + len(member.linkname)
+            if self._names_bytes > NAMES_MAX_BYTES:
+                raise tarfile.ReadError(f"its names have more than {NAMES_MAX_BYTES} bytes")
             self._take(tar, member)
         for wanted, name, target in self._links:  # last: nothing is written through them
             self._guarded(name, partial(self._link, wanted, name, target))
@@ -206,6 +213,8 @@ class _Unpacking:
             source = self._known.get(posixpath.normpath(member.linkname))
             if source is None:
                 raise _Refused("it is a link to a file that did not come")
+        elif member.issparse():
+            raise _Refused("it says to be larger than what came of it")
         elif member.isreg():
             source = self._known[name] = member
         else:
@@ -222,17 +231,33 @@ class _Unpacking:
             with os.fdopen(file, "wb") as stream:
                 while piece := content.read(_PIECE_BYTES):
                     self._done.size_bytes += stream.write(piece)
+                    if self._done.size_bytes > self._bytes_max:  # a link may be to a large one
+                        raise tarfile.ReadError(f"its files have more than {self._bytes_max} bytes")
             rename(last)
         self._done.wrote(wanted.into)
 
     def _link(self, wanted: Wanted, name: str, target: str) -> None:
-        if leads_outside(name, target):
+        if not _stays(name, target, wanted.path):
             raise _Refused("it is a link that leads elsewhere")
         *above, last = name.split("/")
         with _folder(wanted.into, above) as folder, _temporary(folder, self._temporary) as rename:
             os.symlink(target, self._temporary, dir_fd=folder)
             rename(last)
         self._done.wrote(wanted.into)
+
+
+def _stays(name: str, target: str, path: str) -> bool:
+    """
+    Say whether a link stays in what was asked for, wherever the other links of the archive lead.
+
+    It may go up only at its beginning: there it climbs real folders. Whatever link it comes to on its way down stays
+    inside itself; but to go up from where that leads is to go anywhere.
+    """
+    down = list(itertools.dropwhile(lambda part: part in {"", ".", ".."}, target.split("/")))
+    if target.startswith("/") or ".." in down:
+        return False
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    return reached.split("/")[0] != ".." and covers(path, reached)
 
 
 @contextlib.contextmanager

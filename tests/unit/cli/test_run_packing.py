@@ -226,6 +226,43 @@ def test_nothing_is_written_through_a_link_that_was_there_or_came_along(tmp_path
     assert (into / "inside" / "b").read_bytes() == b"2", "what came as a folder stays one"
 
 
+def test_no_link_leads_out_over_another_link(tmp_path: Path) -> None:
+    archive = an_archive(
+        an_entry("o/a/b/c", tarfile.SYMTYPE, "../.."),
+        an_entry("o/out", tarfile.SYMTYPE, "a/b/c/../../../secret"),
+        an_entry("o/over", tarfile.SYMTYPE, "a/b/c/a"),
+        an_entry("dist/beside", tarfile.SYMTYPE, "../.env"),
+        an_entry("dist/up", tarfile.SYMTYPE, "../dist/real"),
+        ("dist/real", b"1"),
+    )
+    done = unpack(archive, [Wanted("o", tmp_path), Wanted("dist", tmp_path)])
+    assert sorted(text.split(":")[0] for text in done.refused) == ["dist/beside", "o/out"]
+    inside = [path.resolve().is_relative_to(tmp_path.resolve()) for path in tmp_path.rglob("*")]
+    assert inside == [True] * len(inside)
+
+
+def test_links_and_holes_do_not_make_more_of_an_archive_than_its_bound(tmp_path: Path) -> None:
+    large = ("a", bytes(900_000))
+    again = [an_entry(f"b{number}", tarfile.LNKTYPE, "a") for number in range(30)]
+    with pytest.raises(DownloadFailed, match="more than 1000000 bytes"):
+        unpack(an_archive(large, *again), [Wanted(".", tmp_path)], bytes_max=1_000_000)
+    assert sum(len(data) for data in below(tmp_path).values()) < 2_000_000
+
+    hole = tarfile.TarInfo("hole")
+    hole.pax_headers = {"GNU.sparse.size": "300000000", "GNU.sparse.map": "0,0"}
+    done = unpack(an_archive(hole), [Wanted(".", tmp_path)], bytes_max=1_000_000)
+    assert [text.split(":")[0] for text in done.refused] == ["hole"]
+    assert not (tmp_path / "hole").exists()
+
+
+def test_names_are_not_kept_without_bound(tmp_path: Path) -> None:
+    long = [an_entry(f"{number}/{'x' * 50_000}", tarfile.FIFOTYPE) for number in range(700)]
+    with pytest.raises(DownloadFailed, match="names"):
+        unpack(an_archive(*long), [Wanted(".", tmp_path)])
+    with pytest.raises(DownloadFailed, match="makes no sense"):
+        unpack(an_archive(("y" * 1_000_000, b"1")), [Wanted(".", tmp_path)])
+
+
 def test_a_hard_link_to_a_file_that_came_is_that_file(tmp_path: Path) -> None:
     archive = an_archive(("./a", b"1"), an_entry("./b", tarfile.LNKTYPE, "./a"))
     assert unpack(archive, [Wanted(".", tmp_path)]).refused == []
