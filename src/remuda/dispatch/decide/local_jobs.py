@@ -7,7 +7,7 @@ one that began is never given to another Pod, whatever became of the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -26,9 +26,16 @@ TIMED_OUT: Final = "timed_out"
 LOST: Final = "lost"
 """It began, and nobody can say how it ended: its runner is gone."""
 _MADE_UP: Final = frozenset(
-    {"Deleted", "DiskSpent", "NeverStarted", "NoExitReported", "NoJob", "StartFailed", "VmCrashed"}
+    {
+        *("Cancelled", "DeadlineExceeded", "Deleted", "DiskSpent", "FilesSpoilt", "GuestNotReady"),
+        *("GuestTooOld", "JobLost", "MailboxLost", "MailboxOverfull", "NeverStarted"),
+        *("NoExitReported", "NoJob", "NoToken", "NotOurs", "RecordUnreadable", "StartFailed"),
+        *("TokenRefused", "VmCrashed"),
+    }
 )
 """An agent's reasons for the end of a Pod whose guest named no exit code: the Pod must have one, the job has none."""
+_NO_CODE: Final = 1
+"""What stands for the exit code of a job that named none: it did not succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,12 @@ def _end_of_pod(job: LocalJob, session: Session) -> LocalEnd:
     """Read the end of a job off the end of its Pod: its own word did not come."""
     assert session.ended_at is not None
     code, at, reason = session.exit_code, session.ended_at, session.end_reason
-    if code is not None and reason not in _MADE_UP:
+    if code is not None:
         deadline = deadline_of(job, session.started_at)
-        return exit_of(job, code, reason, at=at, deadline=deadline)
+        if reason not in _MADE_UP:
+            return exit_of(job, code, reason, at=at, deadline=deadline)
+        # As by the agent's own word, whichever comes first.
+        return replace(exit_of(job, _NO_CODE, reason, at=at, deadline=deadline), exit_code=None)
     conclusion = LOST if job.cancelled_at is None else CANCELLED
     return LocalEnd(conclusion=conclusion, at=at, reason=reason or "its runner is gone")
 

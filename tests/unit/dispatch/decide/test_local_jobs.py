@@ -108,7 +108,7 @@ def ended(conclusion: str, at: datetime = NOW, **changes: Any) -> LocalEnd:  # n
             BEGUN,
             None,
             a_session(ended_at=NOW, exit_code=1, end_reason="NoExitReported"),
-            ended("lost", reason="NoExitReported"),
+            ended("failure", reason="NoExitReported"),
             id="a code that its host made up for a VM that said nothing is no code",
         ),
         pytest.param(
@@ -147,7 +147,7 @@ def test_how_far(job: Any, claim: Any, session: Any, far: Any) -> None:  # noqa:
 
 @pytest.mark.parametrize("how", [None, *Ending])
 @pytest.mark.parametrize("deleting", [False, True])
-def test_every_end_that_an_agent_saw_without_its_guests_word_loses_the_job(
+def test_an_end_that_an_agent_saw_without_its_guests_word_names_no_code(
     how: Ending | None,
     deleting: bool,  # noqa: FBT001 - of the table
 ) -> None:
@@ -169,7 +169,7 @@ def test_every_end_that_an_agent_saw_without_its_guests_word_loses_the_job(
     )
     session = a_session(ended_at=NOW, exit_code=verdict.exit_code, end_reason=verdict.reason)
 
-    assert how_far(BEGUN, None, session, NOW) == ended("lost", reason=verdict.reason)
+    assert how_far(BEGUN, None, session, NOW) == ended("failure", reason=verdict.reason)
 
 
 @pytest.mark.parametrize(
