@@ -165,6 +165,9 @@ class Ranch:
 
     async def post(self, pool: str, script: str, **more: Any) -> str:  # noqa: ANN401 - JSON
         """Submit a job, and return its ID."""
+        await eventually(
+            self._known_pools, lambda pools: pool in pools
+        )  # it hears of a new one by a watch
         job = await self.api.post("/api/v1/jobs", {"pool": pool, "script": script, **more})
         return str(job["id"])
 
@@ -177,6 +180,9 @@ class Ranch:
             return await self.api.get(f"/api/v1/jobs/{job_id}")
 
         return await eventually(probe, lambda job: job["state"] in wanted, within_s=within_s)
+
+    async def _known_pools(self) -> set[str]:
+        return {pool["name"] for pool in (await self.api.get("/api/v1/pools"))["pools"]}
 
     async def session(self, pod: str, within_s: float = WAIT_S) -> Any:  # noqa: ANN401 - JSON
         """Wait until dispatch knows how a runner that had a job ended: its job, its exit code, why."""
