@@ -60,7 +60,7 @@ async def test_a_clone_that_is_killed_half_way_leaves_nothing(tart: StandIn) -> 
     assert list(scratch.glob("*/nvram.bin")), "it has copied"
     waits = tart.start("clone", "golden", "b")
     tart.kill(clone)
-    assert waits.wait(120) == 0, "its lock went with it"
+    assert waits.wait(30) == 0, "its lock went with it"
     assert list(tart.listed()) == ["b", "golden"]
     assert list(scratch.iterdir()) == [], "what it left was cleaned by list"
 

@@ -184,7 +184,7 @@ def test_a_guest_that_fills_its_mailbox_is_seen(box: Path) -> None:
 
 
 def test_a_log_may_not_have_the_room_of_archives(box: Path) -> None:
-    (box / "runner.log").write_bytes(bytes(BOUNDS.bytes_max + 1))
+    (box / "runner.log").write_bytes(bytes(80 * 1024 * 1024))
     assert "bytes" in HostMailbox(box).look().overfull
 
 
