@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from remuda.cli.drivers import DriverSettings
 from remuda.cli.helps import PLAIN_EXITS
 from remuda.cli.hosting import AgentCommand, host
 from remuda.cli.logs import set_up_logs
+from remuda.cli.stopping import until_told_to_stop
 from remuda.model.errors import BadInput
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,8 @@ def agent(ctx: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - one 
         command = _command(told)
     except BadInput as error:
         raise _usage(error) from None
-    asyncio.run(_until_told_to_stop(command))
+    if asyncio.run(until_told_to_stop(host(command))):
+        log.info("stopped")
 
 
 @agent.command(epilog=PLAIN_EXITS)
@@ -133,16 +134,3 @@ def _dispatch(url: str) -> PollSettings:
 
 def _usage(error: BadInput) -> click.UsageError:
     return click.UsageError(f"{error.what}\n  why: {error.why}\n  fix: {error.fix}")
-
-
-async def _until_told_to_stop(command: AgentCommand) -> None:
-    task = asyncio.current_task()
-    assert task is not None, "this runs in a task"
-    loop = asyncio.get_running_loop()
-    for stop in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(stop, task.cancel)
-    try:
-        await host(command)
-    except asyncio.CancelledError:
-        task.uncancel()  # asked to stop: that is how this command ends well
-        log.info("stopped")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import signal
 from pathlib import Path
 
 import click
 
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.helps import SERVED_EXITS
+from remuda.cli.stopping import until_told_to_stop
 from remuda.standalone.http import LOOPBACK, HttpSettings
 from remuda.standalone.plane import ControlPlane, DurableControlPlane
 
@@ -63,20 +63,14 @@ def _allow_many_connections() -> None:
 
 async def _serve(data: Path, port: int, *, print_kubeconfig: bool) -> None:
     plane = ControlPlane.durable(data, SystemClock(), SystemIds())
-    task = asyncio.current_task()
-    assert task is not None, "this runs in a task"
-    loop = asyncio.get_running_loop()
-    for stop in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(stop, task.cancel)
 
     def say_ready(address: str) -> None:
         _say_ready(plane, address, print_kubeconfig=print_kubeconfig)
 
     try:
-        await plane.serve(HttpSettings(host=LOOPBACK, port=port), say_ready)
-    except asyncio.CancelledError:
-        task.uncancel()  # asked to stop: that is how this command ends well
-        click.echo("Stopped.", err=True)
+        work = plane.serve(HttpSettings(host=LOOPBACK, port=port), say_ready)
+        if await until_told_to_stop(work):
+            click.echo("Stopped.", err=True)
     finally:
         await plane.close()
 

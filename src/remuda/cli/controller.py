@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from remuda.adapters.kube_client import HttpWire, KubeClient, kubeconfig
 from remuda.adapters.status_server import Listen, Ready, Status, serving_status
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.logs import set_up_logs
+from remuda.cli.stopping import until_told_to_stop
 from remuda.control.health import Health
 from remuda.control.preflight import Preflight
 from remuda.kube.runner_pod import PodSettings
@@ -244,7 +244,8 @@ def controller(  # noqa: PLR0913 - one parameter per option is how click works
         )
     except BadInput as error:
         raise click.UsageError(f"{error.what}\n  why: {error.why}\n  fix: {error.fix}") from None
-    asyncio.run(_until_told_to_stop(settings))
+    if asyncio.run(until_told_to_stop(_run(settings))):
+        log.info("stopped")
 
 
 def _dispatch(url: str, token_file: Path | None) -> DispatchClientSettings | None:
@@ -257,19 +258,6 @@ def _dispatch(url: str, token_file: Path | None) -> DispatchClientSettings | Non
         why="it is not said where dispatch is",
         fix="Give --dispatch-url too",
     )
-
-
-async def _until_told_to_stop(settings: _Settings) -> None:
-    task = asyncio.current_task()
-    assert task is not None, "this runs in a task"
-    loop = asyncio.get_running_loop()
-    for stop in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(stop, task.cancel)
-    try:
-        await _run(settings)
-    except asyncio.CancelledError:
-        task.uncancel()  # asked to stop: that is how this command ends well
-        log.info("stopped")
 
 
 async def _run(settings: _Settings) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from click.shell_completion import CompletionItem
+
+
+_WORLDS: Final = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),
+        *(errno.EACCES, errno.EPERM),
+        *(errno.EMFILE, errno.ENFILE),
+    }
+)
+"""Errors of the system that can come anywhere, and are no bugs: disks, rights, and too many open files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A fault of the world is three plain lines and its exit code, never a traceback."""
     try:
         remuda(args=arguments)
-    except (RemudaError, ExceptionGroup) as raised:
+    except (RemudaError, OSError, ExceptionGroup) as raised:
         found = faults(raised)
         if not found:
             raise
@@ -192,10 +203,25 @@ def faults(raised: Exception) -> tuple[RemudaError, ...]:
     """Return the faults of the world in what was raised by one task or several; none if there is a bug among them."""
     if isinstance(raised, RemudaError):
         return (raised,)
+    if isinstance(raised, OSError) and raised.errno in _WORLDS:
+        return (_by_system(raised),)
     if not isinstance(raised, ExceptionGroup):
         return ()
     each = [faults(inner) for inner in raised.exceptions]
     return tuple(error for found in each for error in found) if all(each) else ()
+
+
+def _by_system(error: OSError) -> BadInput:
+    """Say of an error that nobody expected at that place what the system says of it."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    where = f"{error.filename}: " if error.filename else ""
+    return BadInput(
+        "The system refused something",
+        why=f"{where}{error.strerror}",
+        fix="Free disk space, and do it again"
+        if full
+        else "See that you may do that, and do it again",
+    )
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from remuda.cli.tables import cut, duration
+from remuda.model.errors import RemudaError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -110,8 +111,9 @@ async def shown(
     async def show() -> None:
         began = clock.monotonic()
         while True:
-            text, share = seen()
-            screen.progress(text, clock.monotonic() - began, share)
+            with suppress(OSError, RemudaError):  # whoever does the work says what is wrong
+                text, share = seen()
+                screen.progress(text, clock.monotonic() - began, share)
             await clock.sleep(_TICK_S)
 
     try:
@@ -123,15 +125,19 @@ async def shown(
 
 @asynccontextmanager
 async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Do something for as long as something else lasts. What goes wrong with that is raised as it is."""
+    """Do something for as long as something else lasts. What goes wrong with either is raised as it is."""
     failure: Exception | None = None
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(work, name="beside")
-        try:
-            yield task
-        except Exception as error:  # noqa: BLE001 - it is raised below, and not in a group
-            failure = error
-        finally:
-            task.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work, name="beside")
+            try:
+                yield task
+            except Exception as error:  # noqa: BLE001 - it is raised below, and not in a group
+                failure = error
+            finally:
+                task.cancel()
+    except ExceptionGroup as of_work:
+        # There is one task, so there is one. What the rest died of matters more than what was done beside it.
+        failure = failure or of_work.exceptions[0]
     if failure is not None:
         raise failure

@@ -197,9 +197,10 @@ def _say(line: str) -> None:
 
 def make_plan(folder: Folder, told: Told, before: Kept | None) -> Plan:
     """Choose what is not said, and keep it for the next start. Raises BadInput and PortTaken."""
-    machine = look_at_machine(folder.images)
+    with usable(folder.root):
+        machine = look_at_machine(folder.images, told.image)
     if before is not None and told.driver in {None, before.driver}:
-        chosen = choose_driver(before.driver, told.image or before.image, machine)
+        chosen = choose_driver(before.driver, told.image, machine, kept_image=before.image)
         why = "as at the last start"
     else:
         chosen = choose_driver(told.driver or "auto", told.image, machine)
@@ -231,6 +232,7 @@ def make_plan(folder: Folder, told: Told, before: Kept | None) -> Plan:
         why_driver=why,
         isolated=kept.driver != "process",
         env=environment(os.environ),
+        image=told.image,
     )
 
 
@@ -334,6 +336,8 @@ def report(folder: Folder) -> str:
         f"  Data, logs   {folder.root}, {folder.logs}",
         "",
     ]
+    if state.remark:
+        lines += [f"{state.remark}.", ""]
     if not state.isolated:
         who = "root" if os.geteuid() == 0 else "you"
         lines += [

@@ -124,6 +124,49 @@ def test_what_goes_wrong_is_raised_as_it_is() -> None:
         run(main)
 
 
+@pytest.mark.parametrize(
+    ("of_the_rest", "beside_it", "raised"),
+    [
+        pytest.param(None, KeyError, KeyError, id="what is done beside"),
+        pytest.param(BadInput, KeyError, BadInput, id="both, and the rest matters more"),
+        pytest.param(BadInput, None, BadInput, id="the rest"),
+    ],
+)
+def test_what_goes_wrong_is_in_no_group(
+    of_the_rest: type[BadInput] | None,
+    beside_it: type[Exception] | None,
+    raised: type[Exception],
+) -> None:
+    async def work() -> None:
+        if beside_it is None:
+            await asyncio.sleep(10_000)
+        raise KeyError
+
+    async def main() -> None:
+        async with beside(work()):
+            try:
+                await asyncio.sleep(10)
+            finally:
+                if of_the_rest is not None:
+                    raise of_the_rest("no", why="so", fix="no")
+
+    with pytest.raises(raised):
+        run(main)
+
+
+def test_a_look_that_fails_does_not_end_the_work() -> None:
+    def look() -> tuple[str, None]:
+        raise PermissionError
+
+    async def main() -> str:
+        screen, clock = Screen(io.StringIO(), env=XTERM), SimClock(asyncio.get_running_loop())
+        async with shown(screen, clock, look):
+            await clock.sleep(5)
+        return "done"
+
+    assert run(main) == "done"
+
+
 def test_what_is_done_beside_ends_with_the_rest() -> None:
     ends: list[str] = []
 

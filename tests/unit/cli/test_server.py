@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,3 +121,15 @@ def test_a_fault_of_the_world_is_told_plainly_wherever_it_was_raised_and_a_bug_n
     raised: Exception, found: tuple[RemudaError, ...]
 ) -> None:
     assert faults(raised) == found
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE])
+def test_what_the_system_refuses_anywhere_is_told_and_no_traceback(number: int) -> None:
+    (found,) = faults(ExceptionGroup("", [OSError(number, "no", "/data/x")]))
+
+    assert found.why == "/data/x: no"
+    assert found.fix
+
+
+def test_an_error_of_the_system_that_may_be_a_bug_is_left_as_it_is() -> None:
+    assert faults(ExceptionGroup("", [OSError(errno.EBADF, "no")])) == ()

@@ -73,6 +73,20 @@ def test_another_driver_does_not_get_the_image_of_the_last_one(folder: Folder) -
         make_plan(folder, told(driver="tart"), kept)
 
 
+def test_an_image_for_processes_is_a_folder_at_each_start(folder: Folder) -> None:
+    with pytest.raises(BadInput, match="The image mine cannot be used"):
+        make_plan(folder, told(driver="process", image="mine"), None)
+    assert folder.kept() is None, "a start that was refused chose nothing"
+    (folder.images / "mine").mkdir()
+
+    first = make_plan(folder, told(driver="process", image="mine"), None)
+    assert first.pool.image == "mine"
+    with pytest.raises(BadInput, match="The image mac:1 cannot be used"):
+        make_plan(folder, told(image="mac:1"), first.layout.kept)
+    (folder.images / "mine").rmdir()
+    assert make_plan(folder, told(), first.layout.kept).pool.image == "mine"
+
+
 @pytest.mark.parametrize("name", ["Mac", "a_b", "a b", "x" * 41, "ü"])
 def test_a_name_that_no_pool_can_have_is_refused_before_anything_starts(
     tmp_path: Path, name: str

@@ -17,7 +17,7 @@ from remuda.adapters.postgres.embedded import running_dsn
 from remuda.adapters.postgres.home import Home, check_data
 from remuda.adapters.postgres.pool import DatabaseSettings, open_database
 from remuda.cli.tree.decide.pool import pool_manifest
-from remuda.cli.tree.folder import write_whole
+from remuda.cli.tree.folder import usable, write_whole
 from remuda.cli.tree.parts import CONTROL_PLANE, NAMESPACE
 from remuda.dispatch import tokens
 from remuda.kube import crd
@@ -126,7 +126,8 @@ async def give_controller_token(kube: Kube, layout: Layout) -> None:
     token = await kube.request_token(
         ACCOUNT, namespace=NAMESPACE, audience=AUDIENCE, expiration_s=TOKEN_LIFE_S
     )
-    write_whole(layout.folder.controller_token, token.text.encode())
+    with usable(layout.folder.root):
+        write_whole(layout.folder.controller_token, token.text.encode())
 
 
 async def apply_kinds(kube: Kube) -> None:
@@ -156,18 +157,31 @@ async def make_pool(kube: Kube, wish: PoolWish, clock: Clock) -> bool:
     raise AssertionError("the last try either returns or raises")
 
 
+async def pool_keeps(kube: Kube, wish: PoolWish, image: str) -> str:
+    """Say, of a pool that was there, that it is not of the image that the person named; nothing: it is."""
+    pool = await kube.get(RUNNER_POOL, wish.name, namespace=wish.namespace)
+    if image in {"", pool.spec.image}:
+        return ""
+    return (
+        f"The pool {wish.name} was there already and keeps its image {pool.spec.image}: --image {image} is for a pool"
+        " that is made. To change it, edit the image of the pool"
+    )
+
+
 async def ensure_api_token(layout: Layout, clock: Clock, ids: Ids) -> None:
     """See that the token file holds a token that dispatch knows; else make one that may do everything."""
     settings = DatabaseSettings.from_env(os.environ) or _embedded(layout)
     file = layout.folder.home.token_file
     async with open_database(settings) as database:
         kept = PostgresApiTokens(database, clock)
-        text = file.read_text().strip() if file.is_file() else ""
+        with usable(layout.folder.root):
+            text = file.read_text(errors="replace").strip() if file.is_file() else ""
         if text and await kept.find(tokens.digest_of(text)) is not None:
             return
         name = f"remuda-up-{ids.suffix(8)}"
         made = await tokens.create(kept, name, Role.OPERATE, ids=ids, clock=clock)
-        write_whole(file, made.text.encode())
+        with usable(layout.folder.root):
+            write_whole(file, made.text.encode())
 
 
 def _embedded(layout: Layout) -> DatabaseSettings:

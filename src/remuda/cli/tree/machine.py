@@ -9,8 +9,10 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
+from remuda.adapters.process.images import ImageFolders
 from remuda.adapters.qemu.images import MANIFEST
 from remuda.cli.tree.decide.driver import Machine
+from remuda.ports.vms import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +21,8 @@ _QEMU: Final = "qemu-system-x86_64"
 _NODE_CHARS_MAX: Final = 63
 
 
-def look_at_machine(images: Path) -> Machine:
-    """Look. ``images`` is the folder in which QEMU's images are."""
+def look_at_machine(images: Path, image: str = "") -> Machine:
+    """Look. ``images`` is the folder in which images are, ``image`` the one that a person named."""
     return Machine(
         platform=sys.platform,
         cpus=os.cpu_count() or 1,
@@ -28,7 +30,16 @@ def look_at_machine(images: Path) -> Machine:
         has_tart=shutil.which("tart") is not None,
         has_qemu=shutil.which(_QEMU) is not None,
         qemu_image=_first_image(images),
+        has_image_folder=bool(image) and _is_folder(images, image),
     )
+
+
+def _is_folder(images: Path, image: str) -> bool:
+    try:
+        ImageFolders(images).source(image)
+    except Refused:
+        return False
+    return True
 
 
 def _first_image(images: Path) -> str:

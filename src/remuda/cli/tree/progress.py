@@ -26,7 +26,7 @@ async def show_start(folder: Folder, screen: Screen, clock: Clock) -> None:
         try:
             view = await look(folder)
             well = tuple(p.name for p in view.parts if p.condition is Condition.HEALTHY)
-        except RemudaError:
+        except (RemudaError, OSError):
             pass  # whoever starts it says what is wrong
         text, share = starting(well)
         screen.progress(text, clock.monotonic() - began, share)

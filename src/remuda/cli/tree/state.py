@@ -37,6 +37,8 @@ class TreeState(msgspec.Struct, frozen=True, kw_only=True):
     """How GitHub is connected, in words; empty: it is not."""
     ready: bool = False
     """Whether all was up once since the start."""
+    remark: str = ""
+    """What of the wishes of this start was not done, and why; empty: nothing."""
 
 
 def write_state(folder: Folder, state: TreeState) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from remuda.cli.tree.parts import Layout
     from remuda.ports.clock import Clock
     from remuda.ports.ids import Ids
+    from remuda.ports.kube import Kube
 
 GRACE_S: Final = {CONTROLLER: 15.0, AGENT: 20.0, SERVER: 60.0, CONTROL_PLANE: 20.0}
 """How long a part may take to end. The server writes all of its database first."""
@@ -72,6 +73,8 @@ class Plan:
     why_driver: str
     isolated: bool
     env: Mapping[str, str]
+    image: str = ""
+    """The image that the person named at this start."""
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class Supervisor:
         self._furnished = asyncio.Event()
         self._started_at = clock.now()
         self._all_ready = False
+        self._remark = ""
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Tend the parts until ``stop`` is set, then end them. Raises PartFailed if one does not come up at first."""
@@ -124,9 +128,10 @@ class Supervisor:
         while True:
             began = self._clock.monotonic()
             try:
-                await self._start(name)
-                was_ready = await self._watched(name)
-                tail, path = self._folder.tail(name), str(self._folder.log(name))
+                with usable(self._folder.root):
+                    await self._start(name)
+                    was_ready = await self._watched(name)
+                    tail, path = self._folder.tail(name), str(self._folder.log(name))
                 words = last_words(name, tail, path=path)
             except RemudaError as error:  # such as a full disk: that may pass
                 was_ready, words = False, LastWords(error.what, error.why, error.fix)
@@ -138,11 +143,10 @@ class Supervisor:
             self._note()
 
     async def _start(self, name: str) -> None:
-        with usable(self._folder.root):
-            if name == AGENT:  # its certificate may be near its end
-                furnish.give_node_identity(self._layout, self._clock)
-            command = self._layout.command(name, self._plan.offer)
-            await self._parts[name].run.start(command, self._plan.env)
+        if name == AGENT:  # its certificate may be near its end
+            furnish.give_node_identity(self._layout, self._clock)
+        command = self._layout.command(name, self._plan.offer)
+        await self._parts[name].run.start(command, self._plan.env)
 
     async def _prerequisites(self, name: str) -> None:
         """Wait for what a part cannot do without. Dispatch and agent ask the control plane until it answers."""
@@ -178,7 +182,7 @@ class Supervisor:
                 async with furnish.administrator(self._folder) as kube:
                     await furnish.apply_kinds(kube)
                     await furnish.give_controller_token(kube, self._layout)
-                    await furnish.make_pool(kube, self._plan.pool, self._clock)
+                    await self._make_pool(kube)
             except Refused:
                 raise
             except KubeError:
@@ -189,6 +193,13 @@ class Supervisor:
             else:
                 break
         self._furnished.set()
+
+    async def _make_pool(self, kube: Kube) -> None:
+        wish = self._plan.pool
+        if not await furnish.make_pool(kube, wish, self._clock):
+            self._remark = await furnish.pool_keeps(kube, wish, self._plan.image)
+            if self._remark:
+                self._say(self._remark)
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:
         for part in self._parts.values():
@@ -210,7 +221,8 @@ class Supervisor:
             namespace=NAMESPACE,
             metrics=self._layout.metrics,
         )
-        self._folder.home.write_addresses(addresses)
+        with usable(self._folder.root):
+            self._folder.home.write_addresses(addresses)
         self._all_ready = True
         self._note()
         on_ready()
@@ -225,7 +237,7 @@ class Supervisor:
                 for name in (*STARTED, "up"):
                     self._folder.bound_log(name)
             if self._clock.monotonic() - renewed >= _RENEW_S:
-                with suppress(OSError, KubeError):
+                with suppress(OSError, RemudaError):
                     furnish.give_node_identity(self._layout, self._clock)
                     async with furnish.administrator(self._folder) as kube:
                         await furnish.give_controller_token(kube, self._layout)
@@ -253,6 +265,7 @@ class Supervisor:
             parts=parts,
             github=github_words(self._folder, self._plan.env),
             ready=self._all_ready,
+            remark=self._remark,
         )
         with suppress(OSError):
             write_state(self._folder, state)
@@ -270,6 +283,8 @@ async def shut_down(folder: Folder, clock: Clock) -> None:
     """End the parts in order. Once nobody makes runners any more, those without a job end: only jobs go on."""
     await Run(folder, CONTROLLER).stop(grace_s=GRACE_S[CONTROLLER])
     if all(Run(folder, name).is_alive for name in (CONTROL_PLANE, AGENT)):
-        async with furnish.administrator(folder) as kube:
-            await retire_idle(kube, clock)
+        # Whatever is wrong with the folder by now, the parts are ended.
+        with suppress(OSError, RemudaError):
+            async with furnish.administrator(folder) as kube:
+                await retire_idle(kube, clock)
     await sweep(folder)

@@ -39,7 +39,7 @@ def linux(**more: object) -> Machine:
     [
         pytest.param("auto", "m", mac(has_tart=True), "tart", "m", id="Tart on a Mac that has it"),
         pytest.param("auto", "", mac(has_tart=True), "process", "process", id="no image, no Tart"),
-        pytest.param("auto", "m", MAC, "process", "process", id="a Mac without Tart"),
+        pytest.param("auto", "", MAC, "process", "process", id="a Mac without Tart"),
         pytest.param(
             "auto", "", linux(has_qemu=True, qemu_image="q:1"), "qemu", "q:1", id="QEMU, an image"
         ),
@@ -49,7 +49,14 @@ def linux(**more: object) -> Machine:
         ),
         pytest.param("auto", "", linux(has_tart=True), "process", "process", id="Tart is for Macs"),
         pytest.param("process", "", linux(has_qemu=True), "process", "process", id="as told"),
-        pytest.param("process", "x", LINUX, "process", "x", id="as told, with an image"),
+        pytest.param(
+            "process",
+            "x",
+            linux(has_image_folder=True),
+            "process",
+            "x",
+            id="as told, with an image",
+        ),
         pytest.param("qemu", "", linux(qemu_image="q:1"), "qemu", "q:1", id="the image it finds"),
         pytest.param("qemu", "mine", linux(qemu_image="q:1"), "qemu", "mine", id="the image named"),
     ],
@@ -61,6 +68,36 @@ def test_choose_driver(
 
     assert (chosen.driver, chosen.image) == (driver, chosen_image)
     assert chosen.why
+
+
+@pytest.mark.parametrize(
+    ("told", "machine", "why"),
+    [
+        pytest.param("auto", MAC, "Tart is not installed", id="a Mac without Tart"),
+        pytest.param("auto", LINUX, "QEMU is not installed", id="Linux without QEMU"),
+        pytest.param(
+            "auto", linux(qemu_image="q:1"), "QEMU is not installed", id="other images are no help"
+        ),
+        pytest.param(
+            "auto",
+            linux(has_image_folder=True),
+            "QEMU is not installed",
+            id="nobody asked for processes",
+        ),
+        pytest.param("process", linux(has_qemu=True), "is a folder in images", id="processes"),
+    ],
+)
+def test_an_image_that_was_named_is_never_left_out(told: str, machine: Machine, why: str) -> None:
+    with pytest.raises(BadInput, match="The image m cannot be used") as refused:
+        choose_driver(told, "m", machine)
+
+    assert why in refused.value.why
+    assert "leave --image out" in refused.value.fix
+
+
+def test_an_image_of_an_earlier_start_is_taken_without_another_look() -> None:
+    assert choose_driver("process", "", LINUX, kept_image="mine").image == "mine"
+    assert choose_driver("tart", "", MAC, kept_image="mine").image == "mine"
 
 
 @pytest.mark.parametrize("told", ["tart", "qemu"])

@@ -86,6 +86,26 @@ async def test_the_operator_gets_a_token_for_dispatch_alone(kube: Kube, layout: 
     assert await kube.review_token(token, audience="somebody-else") is None
 
 
+async def test_a_pool_that_was_there_says_that_it_keeps_its_image(kube: Kube) -> None:
+    await furnish.apply_kinds(kube)
+    await furnish.make_pool(kube, WISH, SystemClock())
+
+    assert await furnish.pool_keeps(kube, WISH, "") == "", "nobody named one"
+    assert await furnish.pool_keeps(kube, WISH, "process") == ""
+    said = await furnish.pool_keeps(kube, WISH, "mine")
+    assert "keeps its image process" in said
+    assert "--image mine" in said
+
+
+async def test_a_token_that_cannot_be_written_is_said_of_the_folder(
+    kube: Kube, layout: Layout
+) -> None:
+    (layout.folder.root / ".controller-token.new").mkdir()
+
+    with pytest.raises(BadInput, match=r"The data folder .* cannot be used"):
+        await furnish.give_controller_token(kube, layout)
+
+
 def test_the_agent_is_a_node_and_stays_the_same_one(layout: Layout) -> None:
     clock = SystemClock()
     load_or_create(layout.folder.pki, clock, SystemIds())

@@ -26,6 +26,8 @@ class Machine:
     has_qemu: bool = False
     qemu_image: str = ""
     """An image in the images folder that QEMU could boot; empty: none."""
+    has_image_folder: bool = False
+    """Whether the image that the person named is one that processes can use: a folder in the images folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +39,22 @@ class Chosen:
     why: str
 
 
-def choose_driver(told: str, image: str, machine: Machine) -> Chosen:
-    """Choose. ``told`` is auto or a driver; ``image`` is what the person named, or empty. Raises BadInput."""
+def choose_driver(told: str, image: str, machine: Machine, *, kept_image: str = "") -> Chosen:
+    """
+    Choose. ``told`` is auto or a driver; ``image`` is what the person named now, or empty. Raises BadInput.
+
+    An image that was named is used or refused, never left out. ``kept_image`` was taken at an earlier start: it goes
+    where none is named, and is not looked at again, as the pool may have another one by now.
+    """
     match told:
         case "process":
-            return Chosen(driver=told, image=image or PROCESS_IMAGE, why="as you said")
+            if image and not machine.has_image_folder:
+                raise _no_folder(image)
+            return Chosen(
+                driver=told, image=image or kept_image or PROCESS_IMAGE, why="as you said"
+            )
         case "tart" | "qemu":
-            found = image or (machine.qemu_image if told == "qemu" else "")
+            found = image or kept_image or (machine.qemu_image if told == "qemu" else "")
             if not found:
                 raise _no_image(told)
             return Chosen(driver=told, image=found, why="as you said")
@@ -52,17 +63,21 @@ def choose_driver(told: str, image: str, machine: Machine) -> Chosen:
 
 
 def _by_itself(image: str, machine: Machine) -> Chosen:
-    if machine.platform == "darwin":
-        if machine.has_tart and image:
+    is_mac = machine.platform == "darwin"
+    program, there = ("Tart", machine.has_tart) if is_mac else ("QEMU", machine.has_qemu)
+    if image and not there:
+        raise _no_program(image, program)
+    if is_mac:
+        if there and image:
             return Chosen(driver="tart", image=image, why="Tart is installed")
         no_image = "Tart is installed, but no image is named with --image"
-        lacks = no_image if machine.has_tart else "Tart is not installed"
-        return Chosen(driver="process", image=PROCESS_IMAGE, why=lacks)
-    found = image or machine.qemu_image
-    if machine.has_qemu and found:
-        return Chosen(driver="qemu", image=found, why="QEMU is installed, and there is an image")
-    no_image = "QEMU is installed, but there is no image in images of the data folder"
-    lacks = no_image if machine.has_qemu else "QEMU is not installed"
+    else:
+        found = image or machine.qemu_image
+        if there and found:
+            why = "QEMU is installed, and there is an image"
+            return Chosen(driver="qemu", image=found, why=why)
+        no_image = "QEMU is installed, but there is no image in images of the data folder"
+    lacks = no_image if there else f"{program} is not installed"
     return Chosen(driver="process", image=PROCESS_IMAGE, why=lacks)
 
 
@@ -72,6 +87,22 @@ def _no_image(driver: str) -> BadInput:
         f"The default pool cannot be made with the driver {driver}",
         why="it is not said which image its runners are of",
         fix=f"Name one with --image{where}, or use --driver process to have a look around",
+    )
+
+
+def _no_program(image: str, program: str) -> BadInput:
+    return BadInput(
+        f"The image {image} cannot be used",
+        why=f"{program} is not installed, and runners that are plain processes boot no image",
+        fix=f"Install {program}; or leave --image out to have a look around, without isolation",
+    )
+
+
+def _no_folder(image: str) -> BadInput:
+    return BadInput(
+        f"The image {image} cannot be used with the driver process",
+        why="for it an image is a folder in images of the data folder, and there is none of that name",
+        fix="Make that folder, or leave --image out; for an image of VMs say --driver tart or --driver qemu",
     )
 
 
