@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from remuda.agent.collecting import CUT_SHORT
+from remuda.agent.collecting import CUT_SHORT, TOO_OLD
 from remuda.agent.decide.recorded import State
 from remuda.agent.decide.shown import Waits
 from remuda.agent.decide.verdict import is_reported
@@ -123,6 +123,8 @@ class Care:
     stuck_since: float = 0.0
     heard: bool = False
     """Whether dispatch has heard how its job ended."""
+    untold_since: float | None = None
+    """Since when its mailbox has waited for that."""
 
     @property
     def vm(self) -> str:
@@ -199,6 +201,8 @@ class Tools:
         if is_reported(verdict):
             runner, mailbox = self.runner(care, record), self.mailbox(care.uid)
             sent = await self.parts.jobs.collect(record, runner, mailbox)
+            if sent and not self.signs(care).takes_files:
+                sent = TOO_OLD
             note = verdict.files_note or sent
         if note:
             self.say(care, "FilesNotCollected", f"No files came back: {note}", warning=True)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from remuda.agent.collecting import VM_ENDED
 from remuda.agent.decide.lifecycle import Wanted
 from remuda.agent.decide.recorded import State, VmRecord
 from remuda.agent.decide.shown import Waits, ended, shown
-from remuda.agent.decide.verdict import failed, settle
+from remuda.agent.decide.verdict import failed, settle, without_files
 from remuda.agent.known_pods import TERMINAL, vm_container
 from remuda.agent.mailbox import HostMailboxError, Signs, take_back_once_read
 from remuda.model.errors import RemudaError
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 FINISH_S: Final = 15.0
 """How long one try may take to tell dispatch how a job ended."""
 HEARD_WITHIN: Final = timedelta(seconds=60)
-"""For how long after its end a mailbox waits for dispatch to hear of it. A dead dispatch holds no disk for ever."""
+"""For how long, from the first try on, a mailbox is kept for dispatch to hear of an end. No longer: it is disk."""
 
 
 class NotHeard(RemudaError):
@@ -52,7 +53,8 @@ class EndSteps:
         if care.run_end is not None and (end is None or not end.why):
             end = RunEnd(how=care.run_end.how, at=end.at if end else None, why=care.run_end.why)
         deleting = sight.wanted is Wanted.DELETING
-        verdict = settle(record, signs.exit, end, now, deleting=deleting)
+        said = signs.exit or without_files(signs.ended, VM_ENDED)
+        verdict = settle(record, said, end, now, deleting=deleting)
         await self._tools.over(care, record, await self._tools.collected(care, record, verdict))
 
     async def give_up(self, care: Care, sight: Sight) -> None:
@@ -168,8 +170,10 @@ class EndSteps:
         self._parts.logs.keep(care.uid, self._tools.mailbox(care.uid), record.verdict)
         if await self._finish(care, record):
             return
-        late = self._parts.clock.now() - record.verdict.finished_at
-        if timedelta(0) <= late < HEARD_WITHIN:
+        # Not since its end: it may have ended while there was no agent, which is no fault of dispatch.
+        now = self._parts.clock.monotonic()
+        care.untold_since = now if care.untold_since is None else care.untold_since
+        if now - care.untold_since < HEARD_WITHIN.total_seconds():
             raise NotHeard(
                 f"The mailbox of {care.vm} is kept for a while",
                 why="dispatch has not heard how its job ended",

@@ -24,7 +24,6 @@ from remuda.model.runner import Phase
 from remuda.pools.decide.actions import Cause
 from remuda.ports.kube import (
     AlreadyExists,
-    Conflict,
     KubeError,
     Manifest,
     NotFound,
@@ -121,7 +120,7 @@ class Applier:
 
     async def reap(self, action: ReapRunner, pool: str) -> None:
         """
-        Remove a runner: report it, delete its Pod, delete its ServiceAccount.
+        Remove a runner: report it, delete its Pod. Its ServiceAccount goes when the Pod has: see ``accounts``.
 
         One that ended is reported first, while there is something to report about. One that lives is reported only
         once it is deleted: had dispatch given it a job meanwhile, the delete conflicts, and a report would have taken
@@ -142,7 +141,6 @@ class Applier:
             await self._reports.stopped(runner, cause)
         self._reins.metrics.reaped(pool, cause)
         log.info("runner reaped", runner=runner.name, pool=pool, cause=cause, why=action.why)
-        await self._delete_account_of(runner)
 
     async def _delete_pod(self, runner: Runner) -> None:
         seen = Seen(uid=runner.uid, resource_version=runner.version)
@@ -155,17 +153,6 @@ class Applier:
             )
         except NotFound:
             log.info("runner is gone already", runner=runner.name)
-
-    async def _delete_account_of(self, runner: Runner) -> None:
-        account = self._reins.view.service_account(runner.name)
-        try:
-            if account is None:  # our view may be behind
-                account = await self._kube.get(
-                    SERVICE_ACCOUNT, runner.name, namespace=self._namespace
-                )
-            await self._delete_account(account)
-        except (NotFound, Conflict):
-            return  # gone, or another one's by now
 
     async def _delete_account(self, account: ServiceAccount) -> None:
         await self._kube.delete(

@@ -17,6 +17,7 @@ from remuda.control.election import LeaderElector
 from remuda.control.events import EventRecorder, EventSettings
 from remuda.control.fencing import FencedKube
 from remuda.control.tasks import run_forever
+from remuda.pools.accounts import Accounts
 from remuda.pools.apply import Applier
 from remuda.pools.autoscaler import Autoscaler
 from remuda.pools.expectations import Expectations
@@ -134,6 +135,7 @@ def _loops(reins: Reins) -> dict[str, Callable[[], Awaitable[None]]]:
     return {
         "pools": pools.run,
         "hosts": hosts.run,
+        "accounts": Accounts(reins).run,
         "sweeps": Sweeps(reins, applier).run,
         "autoscaler": Autoscaler(reins).run,
         "events": reins.events.run,

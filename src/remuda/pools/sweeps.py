@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from remuda.kube.core import POD, SERVICE_ACCOUNT
 from remuda.kube.names import POOL
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.model.runner import Phase
+from remuda.pools.accounts import remove
 from remuda.pools.decide.actions import Cause, ReapRunner
-from remuda.ports.kube import Conflict, NotFound, Seen
+from remuda.ports.kube import NotFound
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,38 +69,14 @@ class Sweeps:
         found = [a for a in self._view.service_accounts.all() if self._view.pod(a.name) is None]
         self._lonely = frozenset(account.uid for account in found)
         return [
-            partial(self._remove_account, account)
+            partial(remove, self._reins, account)
             for account in found
-            if account.uid in before and self._is_old(account, now) and not self._awaited(account)
+            if account.uid in before and self._is_old(account, now)
         ]
 
     def _is_old(self, account: ServiceAccount, now: datetime) -> bool:
         created_at = account.metadata.creation_timestamp
         return created_at is not None and now - created_at >= self._grace
-
-    def _awaited(self, account: ServiceAccount) -> bool:
-        """Say whether its Pod is being made right now, or may be."""
-        pool = account.labels.get(POOL, "")
-        placeholders = self._reins.expectations.placeholders(pool)
-        return any(placeholder.name == account.name for placeholder in placeholders)
-
-    async def _remove_account(self, account: ServiceAccount) -> None:
-        try:
-            await self._reins.kube.get(POD, account.name, namespace=account.namespace)
-        except NotFound:
-            pass
-        else:
-            return  # our view is behind
-        try:
-            await self._reins.kube.delete(
-                SERVICE_ACCOUNT,
-                account.name,
-                namespace=account.namespace,
-                seen=Seen(uid=account.uid, resource_version=account.resource_version),
-            )
-        except (NotFound, Conflict):
-            return
-        log.info("service account removed", name=account.name, why="it has no Pod")
 
     # --- Runners without a pool --------------------------------------------------------------------------------------
 

@@ -253,6 +253,31 @@ async def test_a_dispatch_that_never_answers_holds_no_disk_for_ever(barn: Barn) 
 
 
 @scenario()
+async def test_an_end_while_nobody_was_there_is_told_to_a_dispatch_that_comes_back_later(
+    barn: Barn,
+) -> None:
+    """As after a power cut of all but the VM: the agent is back before dispatch is."""
+    barn.start()
+    uid = await barn.add_pod()
+    barn.host.dispatch.add()
+    await barn.until_condition(JOB_DELIVERED)
+    await barn.stop()
+    await barn.later(600)
+    said = json.dumps({"code": 0, "finished_at": barn.host.clock.now().isoformat()})
+    box = barn.host.vms.mailbox(vm_name(uid))
+    assert (box / "exit.json").exists(), "the guest has not ended"
+    (box / "exit.json").write_text(said)
+    await barn.later(600)
+    barn.host.dispatch.deaf = True
+    barn.start()
+    await barn.until_phase("Succeeded")
+    await barn.later(30)
+    barn.host.dispatch.deaf = False
+    await _gone_and_clean(barn)
+    assert barn.host.dispatch.ended["job-1"].exit_code == 0
+
+
+@scenario()
 async def test_a_job_config_is_out_of_the_mailbox_within_a_second(barn: Barn) -> None:
     barn.start()
     uid = await barn.add_pod()

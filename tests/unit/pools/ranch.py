@@ -224,6 +224,12 @@ class Ranch:
             subresource="status",
         )
 
+    async def hold(self, pod: str, *finalizers: str) -> None:
+        """Hold a Pod by these finalizers, or let it go."""
+        held: list[JsonValue] = [*finalizers]
+        patch = MergePatch({"metadata": {"finalizers": held}})
+        await self.kube.patch(POD, pod, patch, namespace=SPACE)
+
     async def cordon(self, node: str) -> None:
         await self.kube.patch(NODE, node, MergePatch({"spec": {"unschedulable": True}}))
 

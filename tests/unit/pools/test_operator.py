@@ -9,7 +9,7 @@ from remuda.kube.names import MARK, OWNER, POOL_DRAIN
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.model.runner import Phase
 from remuda.ports.kube import NotFound
-from tests.unit.pools.ranch import SETTINGS, SPACE, Ranch, scenario
+from tests.unit.pools.ranch import SETTINGS, SPACE, Hurt, Ranch, scenario
 
 
 @scenario()
@@ -349,3 +349,51 @@ async def test_a_pool_that_goes_takes_its_runner_objects_with_it(ranch: Ranch) -
     await ranch.until(gone, within_s=60)
     assert await ranch.pods() == ()
     assert await ranch.accounts() == ()
+
+
+# --- ServiceAccounts -------------------------------------------------------------------------------------------------
+
+
+@scenario()
+async def test_an_account_stays_until_its_pod_is_let_go_and_then_goes_at_once(ranch: Ranch) -> None:
+    """The agent tells how a job ended with a token of that account: it may have to wait for dispatch."""
+    ranch.host()
+    await ranch.add_pool(replicas=1)
+    ranch.operator()
+    await ranch.warm(1)
+    (pod,) = await ranch.pods()
+    await ranch.hold(pod.name, "example.com/held")  # as an agent does that is not done with it
+    await ranch.end(pod.name)
+
+    async def is_deleting() -> bool:
+        found = [p for p in await ranch.pods() if p.name == pod.name]
+        return bool(found) and found[0].metadata.deletion_timestamp is not None
+
+    await ranch.until(is_deleting)
+    await ranch.later(300)
+    assert pod.name in {account.name for account in await ranch.accounts()}
+    await ranch.hold(pod.name)
+    await ranch.later(2)
+    assert pod.name not in {p.name for p in await ranch.pods()}
+    assert pod.name not in {account.name for account in await ranch.accounts()}
+    assert {a.name for a in await ranch.accounts()} == {p.name for p in await ranch.pods()}
+
+
+@scenario()
+async def test_an_account_that_could_not_be_removed_with_its_pod_is_tried_again(
+    ranch: Ranch,
+) -> None:
+    ranch.host()
+    await ranch.add_pool(replicas=1)
+    ranch.operator()
+    await ranch.warm(1)
+    (pod,) = await ranch.pods()
+    ranch.tap.hurts += [
+        Hurt(rf"GET .*/pods/{pod.name}$", "dropped"),
+        Hurt(rf"DELETE .*/serviceaccounts/{pod.name}$", "throttled"),
+    ]
+    await ranch.end(pod.name)
+    await ranch.later(20)
+    assert ranch.tap.hurts[0].times == ranch.tap.hurts[1].times == 0
+    assert {a.name for a in await ranch.accounts()} == {p.name for p in await ranch.pods()}
+    assert pod.name not in {account.name for account in await ranch.accounts()}
