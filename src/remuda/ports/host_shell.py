@@ -94,6 +94,12 @@ class CommandTimedOut(HostShellError):
     """The command took longer than it may. It was killed, if the host still listened."""
 
 
+class UploadUnreadable(HostShellError):
+    """A file of this machine cannot be read, or is not what was announced. Its last piece was not sent."""
+
+    retry = Retry.NEVER
+
+
 class HostShell(Protocol):
     """An open way to one host."""
 
