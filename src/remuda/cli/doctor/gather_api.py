@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,7 +22,6 @@ from remuda.ports.api import JobsWanted, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from remuda.adapters.api_client import ApiSettings
     from remuda.cli.finding import Where
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EXPLAINED_MAX: Final = 5
 QUEUED_MAX: Final = 2000
+_FILE: Final = "REMUDA_GITHUB_FILE"
 _AWAY: Final = "Dispatch could not be asked."
 _VIOLATIONS: Final = re.compile(
     r'^remuda_invariant_violations\{invariant="(?P<name>[^"]+)"\} (?P<count>[0-9.e+]+)$',
@@ -144,7 +145,13 @@ class _App(msgspec.Struct, frozen=True):
 async def github_facts(
     clock: Clock, file: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> GithubFacts | Unread:
-    """Ask GitHub whether it knows the App that is set up, in a file or in the environment, if one is."""
+    """
+    Ask GitHub whether it knows the App that is set up, in a file or in the environment, if one is.
+
+    As with the server, REMUDA_GITHUB_FILE names a file where no other one is meant.
+    """
+    if file is None and env.get(_FILE, "").strip():
+        file = Path(env[_FILE])
     named = any(name.startswith("REMUDA_GITHUB_") and env[name].strip() for name in env)
     if not named and file is None:
         return Unread(why="No GitHub App is set up here.", asked=False)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,10 @@ _QEMU: Final = "qemu-system-x86_64"
 _FOREIGN_MAX: Final = 3
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _SECRETS: Final = ("api-token", "controller-token", "node-kubeconfig", "control-plane/kubeconfig")
+_SECRET_FOLDERS: Final = ("control-plane", "control-plane/pki", "github")
+"""Folders that nobody else may look into."""
+_OF_SECRETS: Final = ("control-plane/pki", "github")
+"""Folders in which every file is for its owner alone."""
 
 
 async def machine_facts(where: Where) -> MachineFacts | Unread:
@@ -79,7 +84,11 @@ def _folder(folder: Folder) -> FolderFacts:
         path=str(root),
         free_bytes=free_bytes,
         broken=_broken(folder),
-        leftovers=tuple(str(root / name) for name in names if _is_leftover(name)),
+        leftovers=tuple(
+            str(root / name)
+            for name in (*names, *_in_folders(root, _OF_SECRETS))
+            if _is_leftover(Path(name).name)
+        ),
         exposed=_exposed(root),
     )
 
@@ -101,9 +110,18 @@ def _broken(folder: Folder) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _in_folders(root: Path, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files in some folders, by their names below ``root``. One that cannot be read has none for us."""
+    found: list[str] = []
+    for folder in folders:
+        with suppress(OSError):
+            found += sorted(f"{folder}/{path.name}" for path in (root / folder).iterdir())
+    return tuple(found)
+
+
 def _exposed(root: Path) -> tuple[str, ...]:
     found = []
-    for name in _SECRETS:
+    for name in (*_SECRETS, *_SECRET_FOLDERS, *_in_folders(root, _OF_SECRETS)):
         try:
             mode = (root / name).stat().st_mode
         except OSError:

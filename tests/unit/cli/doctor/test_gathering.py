@@ -145,6 +145,29 @@ async def test_a_folder_that_was_used_once(tmp_path: Path) -> None:
     assert found.tree.supervisor is None
 
 
+async def test_keys_of_the_app_and_of_the_authority_are_for_their_owner_alone(
+    tmp_path: Path,
+) -> None:
+    folder = Folder(tmp_path)
+    folder.lock.touch()
+    for place in (folder.pki, folder.github):
+        place.mkdir(parents=True, mode=0o700)
+        for name in ("closed", "open", ".half.new"):
+            (place / name).touch(mode=0o600)
+        (place / "open").chmod(0o640)
+    folder.control_plane.chmod(0o700)
+    folder.github.chmod(0o755)
+
+    found = await machine_facts(Where(data=tmp_path))
+
+    assert not isinstance(found, Unread)
+    assert found.folder.exposed == ("github", "control-plane/pki/open", "github/open")
+    assert found.folder.leftovers == (
+        str(folder.pki / ".half.new"),
+        str(folder.github / ".half.new"),
+    )
+
+
 async def test_a_folder_that_is_somebody_elses(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "images").mkdir()
@@ -242,6 +265,15 @@ async def test_github_is_asked_only_if_it_is_set_up(tmp_path: Path) -> None:
     kept = await github_facts(clock, file, env={})
     assert isinstance(kept, Unread)
     assert kept.asked, "what remuda setup github left is looked at too"
+
+    named = await github_facts(clock, env={"REMUDA_GITHUB_FILE": str(file)})
+    assert isinstance(named, Unread)
+    assert named.asked, "and the file that a server is told by the environment"
+    assert "REMUDA_GITHUB_PRIVATE_KEY_FILE" in named.why
+    gone = await github_facts(clock, env={"REMUDA_GITHUB_FILE": str(tmp_path / "gone")})
+    assert isinstance(gone, Unread)
+    assert gone.asked
+    assert "cannot be read" in gone.why
 
 
 @asynccontextmanager

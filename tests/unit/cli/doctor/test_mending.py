@@ -20,6 +20,7 @@ from remuda.cli.doctor.decide.mending import (
     RemoveLeftover,
     is_orphan,
     mends,
+    stuck,
 )
 from remuda.cli.doctor.decide.report import Outcome
 from remuda.cli.doctor.mend import Hand, mend
@@ -35,7 +36,7 @@ from remuda.kube.core import (
     ServiceAccount,
 )
 from remuda.kube.meta import Condition, ObjectMeta
-from remuda.kube.names import OWNER, POOL, RUNNER, VM_CLEANUP
+from remuda.kube.names import CLAIM, JOB_DELIVERED, OWNER, POOL, RUNNER, VM_CLEANUP
 from remuda.kube.patches import MergePatch
 from remuda.kube.times import micro_time
 from remuda.ports.api import Api, ApiNotFound, ApiUnavailable, RunnerRow
@@ -68,6 +69,23 @@ if TYPE_CHECKING:
 # --- what may be done -------------------------------------------------------------------------------------------------
 
 LOST = a_pod(node="ghost", late_s=900)
+BY_AGENT = Condition(type=JOB_DELIVERED, status="True")
+
+
+def stamped(age_s: float | None, *conditions: Condition, phase: str = "Running") -> Pod:
+    """Make a Pod like LOST that was promised a job so long ago; None: it does not say when."""
+    claim = a_claim(age_s=age_s or 0.0)
+    text = "" if age_s is None else f"{claim.job_id}@{claim.claimed_at.isoformat()}"
+    return a_pod(
+        node="ghost",
+        late_s=900,
+        phase=phase,
+        labels={OWNER: "us"},
+        annotations={CLAIM: text} if text else {},
+        conditions=conditions,
+    )
+
+
 UNREADY = Condition(type="Ready", status="Unknown")
 
 
@@ -78,6 +96,36 @@ def test_a_pod_is_let_go_whose_host_is_gone_and_that_has_no_job() -> None:
 def test_also_one_whose_job_is_over() -> None:
     over = a_runner(session=a_session(ended=True))
     assert mends(a_fleet(kube=kube(pods=(LOST,)), api=api(runners=(over,)))) == (LetGo(LOST),)
+
+
+@pytest.mark.parametrize(
+    ("pod", "runner"),
+    [
+        pytest.param(stamped(20, BY_AGENT), a_runner(session=a_session(ended=True)), id="it ended"),
+        pytest.param(stamped(None, phase="Failed"), a_runner(), id="the agent saw its end"),
+        pytest.param(stamped(3600), a_runner(), id="an old stamp, and no job reached it"),
+    ],
+)
+def test_a_stamped_pod_is_let_go_if_its_job_is_over_or_never_came(
+    pod: Pod, runner: RunnerRow
+) -> None:
+    assert mends(a_fleet(kube=kube(pods=(pod,)), api=api(runners=(runner,)))) == (LetGo(pod),)
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        pytest.param(stamped(20), "stamped for us", id="a stamp of just now"),
+        pytest.param(stamped(None), "nobody knows when", id="a stamp without a date"),
+        pytest.param(stamped(3600, BY_AGENT), "a job reached it", id="the agent gave it a job"),
+    ],
+)
+def test_the_word_of_dispatch_alone_lets_no_stamped_pod_go(pod: Pod, words: str) -> None:
+    facts = a_fleet(kube=kube(pods=(pod,)))
+
+    assert mends(facts) == ()
+    ((_, why),) = stuck(facts)
+    assert words in why
 
 
 @pytest.mark.parametrize(
@@ -213,6 +261,7 @@ async def a_stuck_pod(office: Office, *finalizers: str) -> Pod:
             "name": "mac-a",
             "namespace": SPACE,
             "labels": {RUNNER: "true", POOL: "mac", OWNER: "us"},
+            "annotations": {CLAIM: f"local/1@{SystemClock().now().isoformat()}"},
             "finalizers": [VM_CLEANUP, *finalizers],
         },
         "spec": {

@@ -4,6 +4,10 @@ What ``--fix`` may do, and what proves that it is safe. Pure: decided from a fir
 A Pod that is stuck in Terminating is let go only if nobody is left who could clean up behind it, and nothing is left
 that could be lost: its host's Node is gone, no agent of that name shows a sign of life, and dispatch, which sees this
 very Pod, holds no job for it and awaits no end of one. A host that is merely not ready may still run a job.
+
+A Pod that bears an owner's stamp was promised a job. That dispatch knows of no job for it is then no proof that there
+is none, as its database may be an older copy: either dispatch knows that job and its end, or the Pod's own signs say
+that no job reached it, and the stamp is old.
 """
 
 from __future__ import annotations
@@ -11,11 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
+from msgspec.structs import replace
+
 from remuda.cli.doctor.decide.facts import Unread, got
 from remuda.cli.doctor.decide.findings import lasting
 from remuda.cli.doctor.decide.hosts import is_held
-from remuda.kube.names import RUNNER, VM_CLEANUP
+from remuda.dispatch.stamps import claimed_at
+from remuda.kube.names import CLAIM, OWNER, RUNNER, VM_CLEANUP
 from remuda.kube.node_view import NOT_READY, unhealthy_reason
+from remuda.kube.runner_view import is_busy, runner_of
+from remuda.model.runner import Phase
+from remuda.ports.api import RunnerRow
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,10 +33,11 @@ if TYPE_CHECKING:
     from remuda.cli.doctor.decide.facts import Facts
     from remuda.kube.core import Lease, Node, Pod, ServiceAccount
     from remuda.kube.meta import Resource
-    from remuda.ports.api import RunnerRow
 
 T = TypeVar("T", bound="Resource")
 
+STAMPED_S: Final = 360.0
+"""Dispatch takes a stamp without a claim away after five minutes, while it can."""
 ACCOUNT_AGE_S: Final = 900.0
 """The operator removes a ServiceAccount without a Pod after a minute or two. One this old, nobody removes."""
 
@@ -97,7 +108,7 @@ def why_kept(pod: Pod, behind: Behind) -> str:
         return "nobody deletes it"
     if late_s < behind.stuck_after_s:
         return f"its grace ended only {lasting(late_s)} ago"
-    return _host_left(pod, behind) or _job_left(pod, behind.runner)
+    return _host_left(pod, behind) or _job_left(pod, behind.runner) or _stamp_left(pod, behind)
 
 
 def _host_left(pod: Pod, behind: Behind) -> str:
@@ -127,6 +138,29 @@ def _job_left(pod: Pod, runner: RunnerRow | Unread | None) -> str:
     if runner.session is not None and runner.session.ended_at is None:
         return f"dispatch awaits the end of the job {runner.session.job_id} there"
     return ""
+
+
+def _stamp_left(pod: Pod, behind: Behind) -> str:
+    """Say why the stamp of a Pod holds it, of which dispatch says that it has no job."""
+    if OWNER not in pod.labels and CLAIM not in pod.metadata.annotations:
+        return ""
+    assert isinstance(behind.runner, RunnerRow), "dispatch was asked about its job first"
+    if behind.runner.session is not None or runner_of(pod).phase is Phase.ENDED:
+        return ""  # its job was known, and is over; or the agent saw its end
+    owner = pod.labels.get(OWNER) or "somebody"
+    if is_busy(_without_owner(pod)):
+        return f"it is stamped for {owner}, a job reached it, and dispatch knows of none"
+    since = claimed_at(pod.metadata.annotations.get(CLAIM, ""))
+    if since is None or (behind.now - since).total_seconds() < STAMPED_S:
+        return (
+            f"it is stamped for {owner}, lately or nobody knows when, and dispatch knows of no job"
+        )
+    return ""
+
+
+def _without_owner(pod: Pod) -> Pod:
+    labels = {key: value for key, value in pod.labels.items() if key != OWNER}
+    return replace(pod, metadata=replace(pod.metadata, labels=labels))
 
 
 def other_finalizers(pod: Pod) -> tuple[str, ...]:

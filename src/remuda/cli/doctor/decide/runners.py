@@ -17,7 +17,7 @@ from remuda.cli.doctor.decide.findings import (
     skip,
     warn,
 )
-from remuda.cli.doctor.decide.mending import ACCOUNT_AGE_S, orphans, overdue_s, stuck
+from remuda.cli.doctor.decide.mending import ACCOUNT_AGE_S, STAMPED_S, orphans, overdue_s, stuck
 from remuda.cli.doctor.decide.pools import all_pools
 from remuda.dispatch.stamps import claimed_at
 from remuda.kube.names import CLAIM, OWNER, POOL
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from remuda.cli.doctor.decide.findings import Finding
     from remuda.kube.core import Pod
 
-STAMPED_S: Final = 360.0
-"""Dispatch takes a stamp without a claim away after five minutes."""
 POD_GONE_S: Final = 120.0
 """And a claim without a Pod within a minute."""
 _START_S: Final = 300.0
