@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from remuda.model.errors import Retry
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,6 +62,25 @@ class Step:
     verify: tuple[Probe, ...] = ()
     """Each must say "". A failure ends the run: what comes after a step relies on it."""
     harm: Harm = Harm.NONE
+    explain: Callable[[Ran], str] | None = None
+    """
+    What it means that a command of ``apply`` failed: what is wrong, and the fix. "": nothing is known.
+
+    Without it, what the command said on stderr is shown.
+    """
+    retry: Retry = Retry.SOON
+    """Whether trying a failed step again by itself can help. A wrong password tried again locks the account."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a part sees wrong and no step of it can mend: only a person or a new configuration can."""
+
+    name: str
+    """In small words, as a step's."""
+    what: str
+    why: str
+    fix: str
 
 
 class Part(Protocol):
@@ -81,6 +102,10 @@ class Part(Protocol):
         """
         ...
 
-    def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step, ...]:
-        """Return what is still to do, in order. Nothing, when the host is as wanted."""
+    def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step | Problem, ...]:
+        """
+        Return what is still to do, in order, and what is wrong without a remedy. Nothing, when the host is as wanted.
+
+        Raises ``FactUnreadable``, and ``BadInput`` for what cannot be wanted.
+        """
         ...
