@@ -7,24 +7,28 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.demo.burst import Burst
 from remuda.cli.demo.decide.account import judge, table
-from remuda.cli.demo.decide.plan import JOBS_MIN, RUNNERS_MIN, waves
-from remuda.cli.demo.fleet import Fleet, temporary
+from remuda.cli.demo.decide.plan import JOBS_MIN, RUNNERS_MIN, deadline_s, waves
+from remuda.cli.demo.fleet import DemoFailed, Fleet, temporary
 from remuda.cli.demo.screen import Screen
 from remuda.cli.demo.story import Story
 from remuda.cli.demo.watcher import Watcher
 from remuda.cli.exits import FAILED, INTERRUPTED, OK, TERMINATED
+from remuda.cli.tables import duration
 from remuda.cli.tree.furnish import administrator
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from remuda.cli.demo.decide.account import Verdict
 
+T = TypeVar("T")
 _SIGNALS: Final = {
     signal.SIGINT: INTERRUPTED,
     signal.SIGTERM: TERMINATED,
@@ -96,7 +100,7 @@ async def _demo(told: Told) -> int:
     fleet = Fleet(temporary(), told.runners, clock)
     played = None
     try:
-        played = await _play(fleet, told, screen, clock)
+        played = await within(deadline_s(told.jobs), fleet, _play(fleet, told, screen, clock))
     except asyncio.CancelledError:
         if not stopped.take():
             raise
@@ -113,8 +117,25 @@ async def _demo(told: Told) -> int:
     screen.plain(played.notes)
     for sentence in played.verdict.troubles:
         screen.bad(sentence)
+    screen.plain(f"The demo took {duration(screen.elapsed_s)}.")
     screen.last_line(played.verdict.line, ok=played.verdict.ok)
     return OK if played.verdict.ok else FAILED
+
+
+async def within(limit_s: float, fleet: Fleet, play: Coroutine[None, None, T]) -> T:
+    """Play, but not for ever. DemoFailed says what was waited for when the time was over."""
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            return await play
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise DemoFailed(
+            f"The demo was not over within {duration(limit_s)}",
+            why=f"it still waited: {fleet.awaits}",
+            fix=f"Run it again with less else to do for this machine; its logs are in {fleet.folder.logs}",
+        ) from None
 
 
 async def _play(fleet: Fleet, told: Told, screen: Screen, clock: SystemClock) -> _Played:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.adapters import detached
 from remuda.adapters.postgres import home as postgres_home
+from remuda.cli.demo.ending import kill_all
 from remuda.cli.finding import Where
 from remuda.cli.tree.decide.last_words import last_words
 from remuda.cli.tree.folder import Folder
@@ -55,8 +56,11 @@ class DemoFailed(RemudaError):
 class Fleet:
     """One ``remuda up``, from its beginning to its end."""
 
-    def __init__(self, place: Path, runners: int, clock: Clock) -> None:
+    def __init__(self, place: Path, runners: int, clock: Clock, *, down_s: float = _DOWN_S) -> None:
         self.place, self._runners, self._clock = place, runners, clock
+        self._down_s = down_s
+        self.awaits = "the fleet is not up"
+        """What is not yet as it should be, and is waited for."""
         self.folder = Folder(place / "fleet")
         self.ledger = place / "ledger"
         self._up: asyncio.subprocess.Process | None = None
@@ -73,7 +77,8 @@ class Fleet:
         """Start it, and wait until all of it is ready."""
         self.ledger.mkdir(mode=0o700)
         with self._log.open("wb") as log:
-            self._up = await _remuda(self.command, log.fileno())
+            self.adopt(await _remuda(self.command, log.fileno()))
+        assert self._up is not None
         deadline = self._clock.monotonic() + _UP_S
         while True:
             state = read_state(self.folder)
@@ -91,6 +96,10 @@ class Fleet:
                 )
             await self._clock.sleep(_POLL_S)
 
+    def adopt(self, up: asyncio.subprocess.Process) -> None:
+        """Take a process that tends the fleet for its own: ``down`` ends it, and what it started."""
+        self._up = up
+
     async def down(self) -> str:
         """End all of it, jobs included; returns what is wrong if that fails. Nothing happens if it never began."""
         if self._up is None:
@@ -100,7 +109,7 @@ class Fleet:
                 ["down", f"--data={self.folder.root}", "--end-jobs"], log.fileno()
             )
         try:
-            async with asyncio.timeout(_DOWN_S):
+            async with asyncio.timeout(self._down_s):
                 code = await ending.wait()
                 if (
                     self._up.returncode is None
@@ -109,9 +118,25 @@ class Fleet:
                         self._up.send_signal(signal.SIGTERM)
                 await self._up.wait()
         except TimeoutError:
-            return f"the fleet does not end within {_DOWN_S:.0f} s"
+            killed = ", ".join(await self._kill_all(self._up, ending))
+            return f"the fleet did not end within {self._down_s:.0f} s, so it was killed: {killed}"
         said = (self.place / "down.log").read_text(errors="replace").strip()
-        return "" if code == 0 else f"the fleet did not end well: {said}"
+        if code == 0:
+            return ""
+        left = ", ".join(await self._kill_all(self._up, ending))
+        rest = f"; what was left of it was killed: {left}" if left else ""
+        return f"the fleet did not end well: {said}{rest}"
+
+    async def _kill_all(self, *ours: asyncio.subprocess.Process) -> tuple[str, ...]:
+        """Kill what we started ourselves, so that nobody starts anything anew, and then the rest of the fleet."""
+        names = []
+        for name, process in zip(("remuda up", "remuda down"), ours, strict=True):
+            if process.returncode is None:
+                names.append(name)
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        return (*names, *await kill_all(self.folder, self._clock))
 
     def remove(self) -> None:
         """Remove all that it wrote."""

@@ -227,6 +227,7 @@ class Story:
         deadline = self._clock.monotonic() + _WAIT_S
         while True:
             trouble = await probe()
+            self._fleet.awaits = trouble or "the next act has not begun"
             if not trouble or self._clock.monotonic() > deadline:
                 return trouble
             self._screen.progress(self._how_far())

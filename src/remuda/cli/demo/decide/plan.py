@@ -14,6 +14,9 @@ _IDLE_MIN: Final = 2
 _LENGTHS_S: Final = ((8, 12), (5, 9), (3, 6))
 """How long the jobs of each wave take, at least and at most: those that come first outlive the faults."""
 
+_PLAY_MAX_S: Final = 300.0
+_JOB_MAX_S: Final = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
@@ -43,6 +46,11 @@ def waves(jobs: int, runners: int) -> tuple[tuple[PlannedJob, ...], ...]:
 def roll_cap(runners: int) -> int:
     """Return how many runners a roll may take away at once, by the rule that the operator keeps."""
     return max(1, ROLL_PERCENT * runners // 100)
+
+
+def deadline_s(jobs: int) -> float:
+    """Return how long the whole play may take: several times what it takes on two busy cores."""
+    return _PLAY_MAX_S + jobs * _JOB_MAX_S
 
 
 def script(job: PlannedJob, ledger: str) -> str:
