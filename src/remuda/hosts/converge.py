@@ -1,0 +1,234 @@
+"""
+Makes a host what it should be: looks, plans, carries the steps out, and looks again until nothing is left to do.
+
+No policy lives here: what a host needs is decided by ``hosts.decide.plan``. Whatever kills a run, the next one begins
+with a fresh look. What a command was fed is in no error; what it said is cut short and scrubbed of every secret that
+was wanted on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from remuda.hosts.decide.facts import Facts
+from remuda.hosts.decide.parts.sudo import PASSWORDLESS
+from remuda.hosts.decide.plan import Plan, facts_needed, plan
+from remuda.hosts.decide.running import said
+from remuda.hosts.decide.step import Harm
+from remuda.model.errors import RemudaError, Retry
+from remuda.model.secret import HIDDEN
+from remuda.ports.host_shell import HostShellError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from remuda.hosts.decide.step import Part, Probe, Problem, Step
+    from remuda.hosts.decide.wanted import Wanted
+    from remuda.model.secret import Secret
+    from remuda.ports.clock import Clock
+    from remuda.ports.host_shell import HostShell, Ran
+
+ROUNDS_MAX: Final = 5
+"""Root, then everything, then what only shows after that; a host that needs more never settles."""
+POLL_S: Final = 1.0
+_SECRET_BYTES_MIN: Final = 4
+"""A shorter secret is not searched for in what a command said: it would hide half of every sentence."""
+
+
+class StepFailed(RemudaError):
+    """A step did not do what it is for. What comes after relies on it, so nothing more was done."""
+
+    def __init__(self, what: str, *, why: str, fix: str, step: str) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.step = step
+
+
+class StepFailedForGood(StepFailed):
+    """Trying it again by itself does harm, such as a locked account: a person must look."""
+
+    retry = Retry.NEVER
+
+
+class HostHasProblems(RemudaError):
+    """The host is not as wanted, and no step mends that."""
+
+    retry = Retry.NEVER
+
+    def __init__(self, what: str, *, why: str, fix: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.problems = problems
+
+
+class DoesNotConverge(RemudaError):
+    """Steps are verified and yet needed again: two of them undo each other, or something on the host undoes them."""
+
+
+class Progress(Protocol):
+    """Told of each thing as it happens. No secret ever reaches it."""
+
+    def planned(self, planned: Plan) -> None:
+        """Hear that the host was looked at, and what is to be done."""
+        ...
+
+    def begun(self, step: Step) -> None: ...
+
+    def done(self, step: Step, *, changed: bool) -> None:
+        """Hear that the step is verified. Not changed: it was so already."""
+        ...
+
+
+class Silent:
+    """Nobody watches."""
+
+    def planned(self, planned: Plan) -> None:
+        del planned
+
+    def begun(self, step: Step) -> None:
+        del step
+
+    def done(self, step: Step, *, changed: bool) -> None:
+        del step, changed
+
+
+async def no_vms(step: Step) -> None:
+    """Say that the caller knows of no VM on the host: a ``Harm.VMS`` step may run at once."""
+    del step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converged:
+    """What became of a host."""
+
+    changed: tuple[str, ...]
+    """The steps that were applied, in order. Empty: nothing was to do."""
+    rounds: int
+
+
+async def look(shell: HostShell, wanted: Wanted, parts: Iterable[Part]) -> Plan:
+    """Return what the host still needs. Changes nothing: this is the dry run."""
+    parts = tuple(parts)
+    answers = {PASSWORDLESS.name: await shell.run(PASSWORDLESS.command)}
+    facts = Facts(answers)
+    if facts.of(
+        PASSWORDLESS
+    ):  # without root nothing else is asked, and so no sudo is tried in vain
+        for fact in facts_needed(parts):
+            if fact.name not in answers:
+                answers[fact.name] = await shell.run(fact.command)
+        facts = Facts(answers)
+    return plan(facts, wanted, parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converger:
+    """Converges one host, over one open shell."""
+
+    host: str
+    """How people call it; every error begins with it."""
+    shell: HostShell
+    wanted: Wanted
+    parts: tuple[Part, ...]
+    clock: Clock
+    drain: Callable[[Step], Awaitable[None]]
+    """Asked before a step that could end VMs. It returns when none runs, or raises why that cannot be."""
+    progress: Progress = field(default_factory=Silent)
+
+    async def run(self) -> Converged:
+        """Look, plan and carry out until nothing is left. Raises ``RemudaError`` with what to do."""
+        changed: list[str] = []
+        for rounds in range(1, ROUNDS_MAX + 1):
+            planned = await self._look()
+            if not planned.steps:
+                self._refuse(planned.problems)
+                return Converged(changed=tuple(changed), rounds=rounds)
+            changed += [step.name for step in planned.steps if await self._carry_out(step)]
+        left = await self._look()
+        if left.steps:
+            names = ", ".join(step.name for step in left.steps)
+            raise DoesNotConverge(
+                f"{self.host} does not settle",
+                why=f"after {ROUNDS_MAX} rounds there is still to do: {names} ({left.steps[0].reason})",
+                fix="Look at who else changes these things on the host, such as a profile of its management",
+            )
+        self._refuse(left.problems)
+        return Converged(changed=tuple(changed), rounds=ROUNDS_MAX)
+
+    async def _look(self) -> Plan:
+        planned = await look(self.shell, self.wanted, self.parts)
+        self.progress.planned(planned)
+        return planned
+
+    def _refuse(self, problems: tuple[Problem, ...]) -> None:
+        if problems:
+            raise HostHasProblems(
+                f"{self.host} is not as it should be: {problems[0].what}",
+                why="; ".join(problem.why for problem in problems),
+                fix=". ".join(dict.fromkeys(problem.fix for problem in problems)),
+                problems=problems,
+            )
+
+    async def _carry_out(self, step: Step) -> bool:
+        self.progress.begun(step)
+        if step.check is not None and not step.check.judge(
+            await self.shell.run(step.check.command)
+        ):
+            self.progress.done(step, changed=False)
+            return False
+        if step.harm is Harm.VMS:
+            await self.drain(step)
+        await self._apply(step)
+        for probe in step.verify:
+            if wrong := await self._verified(probe):
+                raise self._failed(step, f"it was applied, and then: {wrong}")
+        self.progress.done(step, changed=True)
+        return True
+
+    async def _apply(self, step: Step) -> None:
+        for command in step.apply:
+            ran = await self.shell.run(command)
+            if ran.code != 0:
+                raise self._failed(step, self._meaning(step, ran))
+
+    def _meaning(self, step: Step, ran: Ran) -> str:
+        return (step.explain(ran) if step.explain else "") or said(ran)
+
+    async def _verified(self, probe: Probe) -> str:
+        """Ask until the answer is good or its time is over, and return what is wrong, if anything."""
+        deadline = self.clock.monotonic() + probe.within_s
+        while True:
+            try:
+                wrong = probe.judge(await self.shell.run(probe.command))
+            except HostShellError as error:
+                if self.clock.monotonic() >= deadline:
+                    raise
+                wrong = str(error)
+            if not wrong or self.clock.monotonic() >= deadline:
+                return wrong
+            await self.clock.sleep(POLL_S)
+
+    def _failed(self, step: Step, why: str) -> StepFailed:
+        kind = StepFailedForGood if step.retry is Retry.NEVER else StepFailed
+        return kind(
+            f"{self.host}: the step {step.name} failed",
+            why=scrubbed(why, secrets_of(self.wanted)).rstrip("."),
+            fix="Mend that and run it again: it begins with a fresh look, and what is done stays done",
+            step=step.name,
+        )
+
+
+def secrets_of(wanted: Wanted) -> tuple[Secret, ...]:
+    """Return every secret that is sent to this host."""
+    own = wanted.own
+    token = own.builder.registration_token if own.builder else None
+    return tuple(secret for secret in (own.password, own.kubeconfig, token) if secret)
+
+
+def scrubbed(text: str, secrets: Iterable[Secret]) -> str:
+    """Return the text without any of these secrets, should a program have said one."""
+    for secret in secrets:
+        plain = secret.reveal().decode(errors="replace")
+        for shown in {plain, plain.strip(), " ".join(plain.split()), *plain.splitlines()}:
+            if len(shown) >= _SECRET_BYTES_MIN:
+                text = text.replace(shown, HIDDEN)
+    return text
