@@ -19,6 +19,8 @@ from remuda.ports.kube import KubeError, NotFound, Query
 if TYPE_CHECKING:
     from remuda.control.health import Health
     from remuda.control.permissions import Need
+    from remuda.kube.kinds import Kind
+    from remuda.kube.meta import Resource
     from remuda.ports.ids import Ids
     from remuda.ports.kube import Kube
 
@@ -35,9 +37,11 @@ class Rights:
 
     who: str
     namespace: str
-    """Where its RunnerPools are."""
+    """Where its RunnerPools, or its other objects, are."""
     needs: tuple[Need, ...]
     manifest: str
+    kind: Kind[Resource] = RUNNER_POOL
+    """What must be served for it to have any work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +87,10 @@ class Preflight:
                 )  # a server that is slow to answer thirty questions is not a loop that hangs
             if lacking:
                 return _not_allowed(self._rights, tuple(str(need) for need in lacking))
-            await self._kube.list(RUNNER_POOL, Query(namespace=self._rights.namespace))
+            await self._kube.list(self._rights.kind, Query(namespace=self._rights.namespace))
         except NotFound:
             return Obstacle(
-                "The API server knows no RunnerPools",
+                f"The API server knows no {self._rights.kind.name}s",
                 "the custom resource definitions are not installed",
                 "Apply charts/remuda/crds",
             )

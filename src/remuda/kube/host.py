@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime  # noqa: TC003 - msgspec resolves annotations at run time
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -68,13 +69,18 @@ class ScalewayProvider(Section, frozen=True, kw_only=True):
     os: Annotated[
         str,
         described(
-            "The macOS image to install, such as macos-sequoia-15.6.", minLength=1, maxLength=128
+            "The macOS release family that the Mac has, such as Sequoia. A Mac that goes back is installed with the"
+            " newest image of it.",
+            minLength=1,
+            maxLength=128,
+            pattern=r"^([A-Za-z]+|[0-9]+)$",
         ),
     ]
     adopt_prefix: Annotated[
         str | UnsetType,
         described(
-            "Take over an existing server whose name begins with this, instead of ordering a new one.",
+            "Take a Mac whose name begins with this: that is the pool of Macs that were ordered and serve nobody, and"
+            " where they go back to. Nothing is ever ordered or cancelled. Left out, no Mac is taken.",
             minLength=1,
             maxLength=NAME_MAX,
         ),
@@ -88,7 +94,10 @@ class Provider(Section, frozen=True, kw_only=True):
     ] = UNSET
     scaleway: Annotated[
         ScalewayProvider | UnsetType,
-        described("A Mac mini that is ordered from Scaleway (Apple silicon as a service)."),
+        described(
+            "A Mac mini rented from Scaleway (Apple silicon as a service): one that was ordered before, taken from the"
+            " pool and returned to it."
+        ),
     ] = UNSET
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -247,13 +256,30 @@ class HostStatus(Part, frozen=True, kw_only=True):
         str,
         described("The SSH host key that was seen first. Another key is refused."),
     ] = ""
-    config_hash: Annotated[str, described("The configuration that was applied in full.")] = ""
+    machine_id: Annotated[
+        str, described("The provider's id of the Mac that was taken. Empty for a static host.")
+    ] = ""
+    config_hash: Annotated[
+        str,
+        described("The configuration that was applied in full, and found in place afterwards."),
+    ] = ""
+    converged_at: Annotated[
+        datetime | None, described("When that was found in place, at the last change.")
+    ] = None
+    identity_renew_at: Annotated[
+        datetime | None, described("When the agent's credential on the host is to be replaced.")
+    ] = None
     failed_config_hash: Annotated[
         str,
         described(
-            "The configuration that could not be applied; it is not tried again until it changes."
+            "The configuration that could not be applied. After the last attempt it is tried again only now and then,"
+            " or when it changes."
         ),
     ] = ""
+    failed_at: Annotated[datetime | None, described("When that failed last.")] = None
+    rebooted: Annotated[
+        bool, described("Whether a reboot was tried since the host was last as it should be.")
+    ] = False
     attempts: Annotated[
         int | UnsetType,
         described("How often the current configuration was tried without success."),

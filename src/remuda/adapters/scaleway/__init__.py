@@ -1,0 +1,1 @@
+"""Scaleway's Apple silicon as a service: rented Macs, behind ``remuda.ports.machines``."""

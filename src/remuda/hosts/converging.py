@@ -1,0 +1,65 @@
+"""
+What the operator asks of whoever changes hosts: make this one as wanted, or say why not.
+
+It is a Protocol, so that the simulator can play hosts; over SSH it is ``remuda.hosts.over_ssh``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from remuda.hosts.decide.wanted import OwnConfig
+    from remuda.ports.host_shell import Target
+
+Pin = Callable[[str], Awaitable[None]]
+"""Told the host key that was shown, before anything is sent to the host."""
+
+
+class Mode(StrEnum):
+    """Which parts of a host are looked at."""
+
+    FIRST = "first"
+    """All of them."""
+    DRIFT = "drift"
+    """Those that are in the configuration's hash."""
+
+
+class Result(StrEnum):
+    CONVERGED = "converged"
+    """Everything was looked at afterwards and found in place."""
+    NEEDS_DRAIN = "needs-drain"
+    """What is left to do could end VMs. It was not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a host."""
+
+    result: Result
+    changed: tuple[str, ...] = ()
+    """The steps that were taken."""
+    left: tuple[str, ...] = ()
+    """The steps that wait for the host to be empty."""
+
+
+class Converger(Protocol):
+    """Changes hosts. Holds the fleet's configuration."""
+
+    @property
+    def config_hash(self) -> str:
+        """What every host of the fleet should have."""
+        ...
+
+    async def converge(
+        self, target: Target, own: OwnConfig, mode: Mode, *, drained: bool, pin: Pin
+    ) -> Outcome:
+        """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
+        ...
+
+    async def reboot(self, target: Target, pin: Pin) -> None:
+        """Have a host start again. The caller has seen to it that it is empty."""
+        ...
