@@ -10,6 +10,7 @@ What is known of a GitHub App in the data folder: ``github/``, for its owner alo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from remuda.adapters.github.conversion import NewApp
     from remuda.cli.tree.folder import Folder
 
+_ROOM_BYTES: Final = 256 * 1024
+"""Several times what the files of an App take, each of them whole blocks of a disk."""
 _SECRET: Final = "webhook-secret"  # noqa: S105 - a file's name
 
 
@@ -103,6 +106,24 @@ class GithubFiles:
             write_whole(self.root / ".writable", b"")
             (self.root / ".writable").unlink()
 
+    @property
+    def _room(self) -> Path:
+        return self.root / ".room.new"
+
+    def reserve(self) -> None:
+        """
+        Take the room that an App needs on the disk, durably, before GitHub tells its key the only time.
+
+        Raises BadInput where the disk has no room or cannot be written. ``keep`` uses that room.
+        """
+        with usable(self.folder.root):
+            write_whole(self._room, bytes(_ROOM_BYTES))
+
+    def release(self) -> None:
+        """Give the room back."""
+        with suppress(OSError):
+            self._room.unlink(missing_ok=True)
+
     # --- An App that is being made by hand ---
 
     def keep_pending(self, pending: Pending, form: str = "") -> None:
@@ -145,6 +166,7 @@ class GithubFiles:
             "# with --github. More variables may be added: see the page about GitHub.",
             *(f"{name}={value}" for name, value in lines.items() if value),
         ]
+        self.release()
         with usable(self.folder.root):
             write_whole(key, app.pem.encode())
             if app.webhook_secret:

@@ -26,6 +26,7 @@ from remuda.ports.forge import ForgeRefused, ForgeUnavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from remuda.adapters.github.conversion import NewApp
     from remuda.adapters.github.installations import Installation
     from remuda.adapters.github.manifest import AppWish
     from remuda.cli.setup_files import GithubFiles
@@ -180,19 +181,41 @@ async def by_code(told: Setup, text: str) -> None:
 
 
 async def _take_over(told: Setup, pending: Pending, code: str) -> Taken:
+    """Exchange the code and keep the App. GitHub tells the key once, so there is room for it before it is asked."""
     site = Site.at(pending.web_url)
+    again = f"Try again within the hour: remuda setup github{told.option} --code {code}"
+    try:
+        told.files.reserve()
+    except BadInput as error:
+        raise BadInput(error.what, why=error.why, fix=f"{error.fix}. {again}") from None
     try:
         app = await convert(site, code)
     except ForgeUnavailable as error:
-        again = f"Try again within the hour: remuda setup github{told.option} --code {code}"
         raise ForgeUnavailable(error.what, why=error.why, fix=again) from None
+    finally:
+        told.files.release()
     install_url = site.install_url(app.html_url, app.slug)
     name = "".join(c for c in app.name or app.slug if c.isprintable())
     card = AppCard(
         id=app.id, name=name, account=app.account, page=app.html_url, install_url=install_url
     )
-    told.files.keep(app, pending, card, site.api_url)
+    try:
+        told.files.keep(app, pending, card, site.api_url)
+    except BadInput as error:
+        raise _not_kept(told, app, card, site, error) from None
     return Taken(name, app.account, install_url)
+
+
+def _not_kept(told: Setup, app: NewApp, card: AppCard, site: Site, error: BadInput) -> NotConnected:
+    """Say how a person gets on with an App that is made and whose key is gone: GitHub does not tell it again."""
+    place = site.settings_url("" if app.is_users else app.account, app.slug)
+    return NotConnected(
+        f"The App {card.name} is made at GitHub, but it could not be kept here",
+        why=f"{error.what}: {error.why}",
+        fix=f"{error.fix}. Then delete the App at {place}/advanced and run remuda setup github{told.option} again; or"
+        f" keep it, generate a new private key at {place}, and give it to the server: REMUDA_GITHUB_APP_ID={app.id},"
+        " REMUDA_GITHUB_PRIVATE_KEY_FILE=FILE",
+    )
 
 
 async def _until_installed(told: Setup, install_url: str) -> tuple[Installation, ...]:

@@ -232,9 +232,18 @@ async def test_what_goes_wrong_is_said_and_nothing_is_kept(
 ) -> None:
     if fault is not None:
         site.api.faults.append(fault)
-    files = GithubFiles(Folder(tmp_path / "d"))
+    told = _told(site, tmp_path)
+    with pytest.raises(RemudaError) as raised:
+        await by_code(told, "code-100")
+    assert says in str(raised.value)
+    assert not told.files.folder.github_settings.exists()
+    assert _left(told) == []
+
+
+def _told(site: GithubSite, place: Path) -> Setup:
+    files = GithubFiles(Folder(place / "d"))
     files.make(may_replace=False)
-    told = Setup(
+    return Setup(
         files=files,
         site=Site.at(site.url),
         wish=None,
@@ -245,10 +254,43 @@ async def test_what_goes_wrong_is_said_and_nothing_is_kept(
         option="",
         ids=SystemIds(),
     )
+
+
+def _left(told: Setup) -> list[str]:
+    """Return what lies about in the folder and is no file of an App."""
+    return [path.name for path in told.files.root.iterdir() if path.name.startswith(".")]
+
+
+async def test_a_disk_that_cannot_take_the_key_is_found_before_github_tells_it(
+    site: GithubSite, tmp_path: Path
+) -> None:
+    told, code = _told(site, tmp_path), site.make_code({"name": "r"}, "acme")
+    in_the_way = told.files.root / "..room.new.new"
+    in_the_way.mkdir()
+
     with pytest.raises(RemudaError) as raised:
-        await by_code(told, "code-100")
-    assert says in str(raised.value)
-    assert not files.folder.github_settings.exists()
+        await by_code(told, code)
+    assert f"--code {code}" in raised.value.fix
+    in_the_way.rmdir()
+
+    await by_code(told, code)  # it was not spent
+    assert told.files.folder.github_settings.exists()
+    assert _left(told) == []
+
+
+async def test_a_key_that_could_not_be_kept_all_the_same_says_how_to_get_on(
+    site: GithubSite, tmp_path: Path
+) -> None:
+    told, code = _told(site, tmp_path), site.make_code({"name": "r"}, "acme")
+    (told.files.root / f"app-{APP_ID}.pem").mkdir()
+
+    with pytest.raises(RemudaError, match="could not be kept here") as raised:
+        await by_code(told, code)
+
+    assert f"{site.url}/organizations/acme/settings/apps/" in raised.value.fix
+    assert f"REMUDA_GITHUB_APP_ID={APP_ID}" in raised.value.fix
+    assert KEY_LINE not in str(raised.value) + raised.value.fix
+    assert _left(told) == [], "no half of a key lies about"
 
 
 async def test_a_failure_is_shown_on_the_page_too(site: GithubSite, tmp_path: Path) -> None:

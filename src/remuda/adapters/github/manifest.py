@@ -60,6 +60,11 @@ class Site:
         owner = f"/organizations/{quote(org, safe='')}" if org else ""
         return f"{self.web_url}{owner}/settings/apps/new?{urlencode({'state': state})}"
 
+    def settings_url(self, org: str, slug: str) -> str:
+        """Return where the owner of an App changes it, makes keys for it and deletes it."""
+        owner = f"/organizations/{quote(org, safe='')}" if org else ""
+        return f"{self.web_url}{owner}/settings/apps/{quote(slug, safe='')}"
+
     def install_url(self, page: str, slug: str) -> str:
         """Return where an App is installed. ``page`` is the App's own, as GitHub told it."""
         mine = page.startswith(f"{self.web_url}/") and page.isascii() and page.isprintable()
