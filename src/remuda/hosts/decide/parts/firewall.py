@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide import pf, pf_conf
-from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.parts import pf_shared as shared
 from remuda.hosts.decide.running import run_script
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step
 from remuda.ports.host_shell import Command
 
 if TYPE_CHECKING:
-    from remuda.hosts.decide.facts import Facts
+    from remuda.hosts.decide.facts import Fact, Facts
     from remuda.hosts.decide.pf import Anchor
     from remuda.hosts.decide.wanted import FleetConfig, Wanted
     from remuda.ports.host_shell import Ran
@@ -139,7 +138,7 @@ class FirewallPart:
 
 
 def _main(facts: Facts) -> tuple[Step, ...]:
-    """pf.conf once failed to load, so the main rules are not Apple's: nothing else than loading all of it mends that."""
+    """Load all of pf.conf where it once failed to load and the main rules are not Apple's: nothing else mends that."""
     if pf_conf.calls_apple(facts.of(shared.MAIN)):
         return ()
     return (
@@ -170,13 +169,13 @@ def _judge_held(ran: Ran) -> str:
 def _judge_main(ran: Ran) -> str:
     if pf_conf.calls_apple(shared.MAIN.parse(ran)):
         return ""
-    return 'the main rules of pf do not call "com.apple/*", so ours do nothing. Look at what `sudo pfctl -nf /etc/pf.conf` says'
+    return f'the main rules of pf do not call "com.apple/*". Look at what `sudo pfctl -nf {pf_conf.PATH}` says'
 
 
 _NO_APPLE: Final = Problem(
     name=NAME,
     what="The firewall for guests cannot be set up",
-    why=f'{pf_conf.PATH} is not there or has lost Apple\'s line anchor "com.apple/*", without which guests have no network',
+    why=f"{pf_conf.PATH} is not there or has lost Apple\'s line anchor "com.apple/*", without which guests have no network',
     fix=f"Restore Apple's {pf_conf.PATH}, of a Mac with the same macOS, and try again",
 )
 OVERLAP: Final = Problem(

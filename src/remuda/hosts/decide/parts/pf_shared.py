@@ -58,7 +58,7 @@ def file_fact(name: str, path: str) -> Fact[str | None]:
 
 
 def rules_fact(name: str, anchor: str = "") -> Fact[str]:
-    """Return the question for live rules: those of an anchor, else the main ones. An anchor that is not there has none."""
+    """Return the question for live rules: an anchor's, else the main ones. An anchor that is not there has none."""
 
     def parsed(ran: Ran) -> str:
         if ran.code == 0 and not ran.cut:
@@ -179,7 +179,7 @@ def judge_live(anchor: Anchor, where: str, parse: Callable[[Ran], str]) -> Calla
     def judged(ran: Ran) -> str:
         if labels(parse(ran)) == anchor.labels:
             return ""
-        return f"the live rules of {where} are not those of {anchor.file}. Look at what `sudo pfctl -a {where} -sr` shows"
+        return f"{where} does not have the rules of {anchor.file}. Look at what `sudo pfctl -a {where} -sr` shows"
 
     return judged
 

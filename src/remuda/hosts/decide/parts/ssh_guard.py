@@ -1,9 +1,9 @@
 """
-Who may open SSH to a host: never a guest; if sources are configured, nobody but them and the session that applies this.
+Who may open SSH to a host: never a guest; if sources are configured, only they and the session that applies this.
 
-New rules are tried before they are kept. They are live at once and taken back by the host itself, unless a later command
-confirms them: whoever is locked out cannot confirm. They keep no state and pf is told to forget the session, so the open
-connection is judged packet by packet as a new one would be.
+New rules are tried before they are kept. They are live at once and taken back by the host itself, unless a later
+command confirms them: whoever is locked out cannot confirm. They keep no state and pf is told to forget the session, so
+the open connection is judged packet by packet as a new one would be.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide import pf
-from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.parts import pf_shared as shared
 from remuda.hosts.decide.parts.firewall import OVERLAP
 from remuda.hosts.decide.running import run_script
 from remuda.hosts.decide.step import Problem, Step
 
 if TYPE_CHECKING:
-    from remuda.hosts.decide.facts import Facts
+    from remuda.hosts.decide.facts import Fact, Facts
     from remuda.hosts.decide.pf import Address, Anchor
     from remuda.hosts.decide.wanted import FleetConfig, Wanted
 
