@@ -175,7 +175,7 @@ def _judge_main(ran: Ran) -> str:
 _NO_APPLE: Final = Problem(
     name=NAME,
     what="The firewall for guests cannot be set up",
-    why=f"{pf_conf.PATH} is not there or has lost Apple\'s line anchor "com.apple/*", without which guests have no network',
+    why=f"{pf_conf.PATH} is not there or has lost Apple's anchors, without which guests have no network",
     fix=f"Restore Apple's {pf_conf.PATH}, of a Mac with the same macOS, and try again",
 )
 OVERLAP: Final = Problem(
