@@ -6,7 +6,7 @@ path=$1
 line=$2
 # Sudo ignores a file with a dot in its name, so a half written one means nothing.
 new=$path.remuda-new
-mkdir -p -m 0755 "$(dirname "$path")"
+mkdir -p "$(dirname "$path")"
 umask 077
 printf '%s\n' "$line" >"$new"
 # A file that sudo cannot read locks everybody out of root: it is judged before it counts.

@@ -31,7 +31,7 @@ _WRONG: Final = re.compile(
 )
 
 # ``-n`` never asks, so it never counts as a wrong password.
-_ASK: Final = Command(words=("/usr/bin/sudo", "-n", "/usr/bin/true"))
+_ASK: Final = Command(words=("sudo", "-n", "true"))
 
 PASSWORDLESS: Final = Fact(name=SUDO, command=_ASK, parse=lambda ran: ran.code == 0)
 
@@ -57,7 +57,7 @@ class SudoPart:
             return (_NO_PASSWORD,)
         check_password(password)
         path, line = f"/etc/sudoers.d/{user}-nopasswd", f"{user} ALL=(ALL) NOPASSWD: ALL"
-        words = ("/usr/bin/sudo", "-S", "-p", "", "/bin/sh", "-c", self.script, "remuda-sudoers")
+        words = ("sudo", "-S", "-p", "", "/bin/sh", "-c", self.script, "remuda-sudoers")
         # Sudo reads one line, byte by byte; the script behind it closes stdin before it does anything.
         line_in = Secret(password.reveal() + b"\n")
         return (
