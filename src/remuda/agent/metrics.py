@@ -73,6 +73,14 @@ class AgentMetrics:
             "host_disk_free_ratio", "How much of the host's disk is free, from 0 to 1"
         )
         self.fetches = self._gauge("image_fetches", "Images that are being fetched now")
+        self.fetch_done = self._gauge(
+            "image_fetch_done_bytes",
+            "Bytes that have come of the images that are being fetched now",
+        )
+        self.fetch_total = self._gauge(
+            "image_fetch_total_bytes",
+            "Bytes that the images have which are being fetched now, as far as that is known",
+        )
         self.pulled_bytes = self._counter(
             "image_pulled_bytes",
             "Bytes of images that have come; its rate is the progress of pulls",

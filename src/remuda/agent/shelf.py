@@ -36,6 +36,9 @@ log = structlog.get_logger(__name__)
 
 SAY_S: Final = 10.0
 """How often those who wait are told how far it is."""
+LOG_S: Final = 60.0
+"""And how often the log is, at least; a tenth more is told sooner, but no sooner than those who wait."""
+_TENTH: Final = 0.1
 _STEPS_MAX: Final = 6
 """Look, discard, fetch, make room, discard, fetch: what takes more changes under our hands, and is left for later."""
 _GIB: Final = 1024**3
@@ -85,16 +88,23 @@ class _Fetch:
     reserved_bytes: int = 0
     """What it will take of the disk in all, if that is known."""
     room_made: bool = False
+    logged_at: float = float("-inf")
+    logged_ratio: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """How much of it has come, from 0 to 1; 0 if nobody knows."""
+        come = self.progress
+        if come is None or not come.total_bytes:
+            return 0.0
+        return min(1.0, come.done_bytes / come.total_bytes)
 
     def is_urgent(self) -> bool:
         return any(waiter.is_pod for waiter in self.waiters)
 
     def left_bytes(self) -> int:
         """Return what it will still take of the disk."""
-        come = self.progress
-        if come is None or not come.total_bytes:
-            return self.reserved_bytes
-        return int(self.reserved_bytes * max(0.0, 1 - come.done_bytes / come.total_bytes))
+        return int(self.reserved_bytes * (1 - self.ratio))
 
 
 def _quietly(_: str) -> None:
@@ -228,6 +238,7 @@ class HostShelf:
         vms, goldens = self._parts.vms, self._parts.goldens
         fetch.fetching, fetch.progress = True, None
         self._tell(fetch)
+        self._log(fetch)
         self._count()
         pulled = await self._is_pulled(place.image)
         # What cannot be seen may be somebody else's.
@@ -253,9 +264,25 @@ class HostShelf:
         fetch.progress = come
         self._turns.moved(turn)
         self._tell(fetch)
+        self._log(fetch)
+        self._count()
+
+    def _log(self, fetch: _Fetch) -> None:
+        """Say in the log that it goes on: a first image of many GiB takes so long that it looks hung."""
+        since = self._parts.clock.monotonic() - fetch.logged_at
+        much = fetch.ratio - fetch.logged_ratio >= _TENTH
+        if since >= LOG_S or (much and since >= SAY_S):
+            fetch.logged_at, fetch.logged_ratio = self._parts.clock.monotonic(), fetch.ratio
+            how_far = "it begins" if fetch.progress is None else come_words(fetch.progress)
+            log.info("fetching an image", image=fetch.image, how_far=how_far)
 
     def _count(self) -> None:
-        self._parts.metrics.fetches.set(sum(f.fetching for f in self._fetches.values()))
+        under_way = [fetch for fetch in self._fetches.values() if fetch.fetching]
+        come = [fetch.progress for fetch in under_way if fetch.progress is not None]
+        metrics = self._parts.metrics
+        metrics.fetches.set(len(under_way))
+        metrics.fetch_done.set(sum(each.done_bytes for each in come))
+        metrics.fetch_total.set(sum(each.total_bytes or 0 for each in come))
 
     # --- room ---------------------------------------------------------------------------------------------------------
 
@@ -317,16 +344,17 @@ class _DoesNotFit(NoSpace):
 
 
 def _how_far(image: str, come: PullProgress | None) -> str:
-    if come is None:
-        return f"The image {image} is being fetched"
+    begins = f"The image {image} is being fetched"
+    return f"{begins}: {come_words(come)}" if come is not None else begins
+
+
+def come_words(come: PullProgress) -> str:
+    """Say how much has come, of how much."""
     done = f"{come.done_bytes / _GIB:.1f}"
     if not come.total_bytes:
-        return f"The image {image} is being fetched: {done} GiB have come"
+        return f"{done} GiB have come"
     ratio = min(1.0, come.done_bytes / come.total_bytes)
-    return (
-        f"The image {image} is being fetched:"
-        f" {done} of {come.total_bytes / _GIB:.1f} GiB have come ({ratio:.0%})"
-    )
+    return f"{done} of {come.total_bytes / _GIB:.1f} GiB have come ({ratio:.0%})"
 
 
 def _not_ours(place: Place) -> NameTaken:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from remuda.cli.tree.fetching import look_at_images
 from remuda.cli.tree.folder import data_folder
 from remuda.cli.tree.looking import look
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from remuda.cli.tree.fetching import Fetching
     from remuda.cli.tree.folder import Folder
     from remuda.cli.tree.looking import PartView, TreeView
 
@@ -45,16 +48,20 @@ def status(data: Path | None, output: str) -> None:
       remuda status --data ./fleet -o json
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
     folder = data_folder(data)
-    view = asyncio.run(look(folder))
+    view, images = asyncio.run(_looked(folder))
     if output == "json":
-        click.echo(json.dumps(_as_json(folder, view), indent=2))
+        click.echo(json.dumps(_as_json(folder, view, images), indent=2))
     else:
-        for line in _lines(folder, view):
+        for line in _lines(folder, view, images):
             click.echo(line)
     sys.exit(0 if view.ok else 1)
 
 
-def _as_json(folder: Folder, view: TreeView) -> dict[str, Any]:
+async def _looked(folder: Folder) -> tuple[TreeView, Fetching | None]:
+    return await look(folder), await look_at_images(folder)
+
+
+def _as_json(folder: Folder, view: TreeView, images: Fetching | None) -> dict[str, Any]:
     return {
         "ok": view.ok,
         "says": view.says,
@@ -64,6 +71,7 @@ def _as_json(folder: Folder, view: TreeView) -> dict[str, Any]:
         "driver": view.state.driver if view.state else None,
         "isolated": view.state.isolated if view.state else None,
         "github": (view.state.github or None) if view.state else None,
+        "fetching": asdict(images) if images else None,
         "parts": [
             {
                 "name": part.name,
@@ -81,7 +89,7 @@ def _as_json(folder: Folder, view: TreeView) -> dict[str, Any]:
     }
 
 
-def _lines(folder: Folder, view: TreeView) -> Iterator[str]:
+def _lines(folder: Folder, view: TreeView, images: Fetching | None) -> Iterator[str]:
     if view.parts:
         yield from _table([_HEAD, *(_row(part) for part in view.parts)])
     for part in view.parts:
@@ -91,6 +99,8 @@ def _lines(folder: Folder, view: TreeView) -> Iterator[str]:
             yield f"{part.name}: last ended at {_time(part.last_error_at)}: {part.last_error}"
     if view.state and view.state.github:
         yield f"GitHub: {view.state.github}"
+    if images:
+        yield f"Images: {images.says}"
     tended = f", tended by process {view.supervisor}" if view.supervisor else ""
     yield f"{view.says} (data in {folder.root}{tended})"
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from remuda.agent.decide.garbage import GarbagePolicy
 from remuda.agent.decide.recorded import ImageRecord, ImageState
@@ -102,6 +103,20 @@ def test_those_who_wait_are_told_at_once_and_then_now_and_then(tmp_path: Path) -
     run(story)
 
 
+def test_the_log_says_now_and_then_that_a_fetch_goes_on(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        host = AHost(tmp_path)
+        with structlog.testing.capture_logs() as logs:
+            async with host.running():
+                await host.clone(A, "one")
+        return [line["how_far"] for line in logs if line["event"] == "fetching an image"]
+
+    said = run(story)
+    assert said[0] == "it begins"
+    assert "5.0 of 10.0 GiB have come (50%)" in said
+    assert 3 <= len(said) <= PULL_S / SAY_S + 2, "each ten seconds at most"
+
+
 def test_a_fetch_is_seen_in_the_metrics(tmp_path: Path) -> None:
     async def story() -> None:
         host = AHost(tmp_path)
@@ -111,6 +126,10 @@ def test_a_fetch_is_seen_in_the_metrics(tmp_path: Path) -> None:
             await asyncio.sleep(PULL_S / 2 + 1)
             assert sample("remuda_agent_image_fetches") == 1
             assert sample("remuda_agent_image_pulled_bytes_total") == SIZE // 2
+            assert sample("remuda_agent_image_fetch_done_bytes") == SIZE // 2
+            assert sample("remuda_agent_image_fetch_total_bytes") == SIZE
+        assert sample("remuda_agent_image_fetch_done_bytes") == 0
+        assert sample("remuda_agent_image_fetch_total_bytes") == 0
         assert sample("remuda_agent_image_fetches") == 0
         assert sample("remuda_agent_image_pulled_bytes_total") == SIZE
 
