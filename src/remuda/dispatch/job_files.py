@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from remuda.model.errors import BadInput, RemudaError
 from remuda.model.job_files import FILES_MAX_BYTES, PIECE_MAX_BYTES
+from remuda.ports.database import DatabaseError
 from remuda.ports.local_files import FileRefusal, NewFile, Way
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from remuda.dispatch.settings import FileSettings
     from remuda.dispatch.telemetry import Telemetry
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from remuda.ports.clock import Clock
     from remuda.ports.local_files import LocalFiles, StoredFile
     from remuda.ports.local_jobs import LocalJob, LocalJobs
+
+log = structlog.get_logger(__name__)
 
 _WHAT = "The files were not taken"
 
@@ -111,7 +116,7 @@ class JobFiles:
         """Return what is known of the archive that came back from a job."""
         return await self.files.of_job(job.job_id, Way.OUT)
 
-    async def pieces(self, file: StoredFile, offset: int) -> AsyncIterator[bytes]:
+    async def pieces(self, file: StoredFile, offset: int) -> AsyncGenerator[bytes, None]:
         """Read a whole archive from a place on."""
         while offset < file.size_bytes:
             data = await self.files.read(file.file_id, offset, limit=PIECE_MAX_BYTES)
@@ -119,6 +124,15 @@ class JobFiles:
                 return  # it was forgotten meanwhile: what came is too short, and so known to be
             yield data
             offset += len(data)
+            if offset == file.size_bytes:  # and whoever asked was there to the end
+                await self._given(file)
+
+    async def _given(self, file: StoredFile) -> None:
+        """Note that all of it was fetched. A fault costs nothing but room: all is sent, and must not look cut short."""
+        try:
+            await self.files.given(file.file_id, at=self.clock.now())
+        except DatabaseError as error:
+            log.warning("fetch not noted", file=file.file_id, error=str(error))
 
     async def _append(self, file: NewFile, piece: Piece) -> int:
         if len(piece.data) > PIECE_MAX_BYTES:
@@ -135,7 +149,10 @@ class JobFiles:
             case FileRefusal.NO_ROOM:
                 total = self.settings.total_max_bytes
                 why = f"all files of jobs together may have {total} bytes, and there is not as much left"
-                fix = "Wait until jobs have ended, or raise the server's --files-total"
+                fix = (
+                    "Fetch what came back from jobs that are over: it makes room soon after. Or wait until"
+                    " jobs have ended, or raise the server's --files-total"
+                )
                 raise NoRoom(_WHAT, why=why, fix=fix)
             case _:
                 return answer

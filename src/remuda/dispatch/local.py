@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.dispatch.decide.local_jobs import Runs, Waits, deadline_of, how_far
 from remuda.model.job import Kind
+from remuda.model.needs import KNOWN
 from remuda.ports.database import DatabaseError
 from remuda.ports.forge import (
     ForgeJob,
@@ -84,6 +85,9 @@ class LocalForge:
             if kept is None or known is None or known.claim is None:
                 why = "it is not known" if kept is None else "nobody holds a claim on it"
                 raise ForgeRefused(what, why=why, fix="Submit it again if it is still wanted")
+            if unknown := sorted(kept.needs - KNOWN):
+                why = f"it needs what this version of the server does not know of: {', '.join(unknown)}"
+                raise ForgeUnavailable(what, why=why, fix="Upgrade all replicas of the server")
             far = await self.settle(kept)
             if isinstance(far, Waits) and not await self._has_files(kept):
                 far = await self.conclude(kept, _without_files(self._clock.now()))

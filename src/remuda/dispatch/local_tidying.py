@@ -15,6 +15,7 @@ import structlog
 from remuda.control.backoff import spread
 from remuda.dispatch.decide.local_jobs import CANCELLED
 from remuda.model.errors import RemudaError
+from remuda.ports.local_files import Forgotten
 from remuda.ports.local_jobs import LocalEnd
 
 if TYPE_CHECKING:
@@ -69,11 +70,10 @@ class LocalTidying:
         old = self.clock.now() - self.settings.keep_over
         await self.local.forget(ended_before=old, limit=_FORGOTTEN_AT_ONCE)
         now, kept = self.clock.now(), self.file_settings
-        await self.files.forget(
-            untaken_before=now - kept.untaken,
-            ended_before=now - kept.kept,
-            limit=_FORGOTTEN_AT_ONCE,
+        old_files = Forgotten(
+            untaken=now - kept.untaken, ended=now - kept.kept, fetched=now - kept.fetched
         )
+        await self.files.forget(old_files, limit=_FORGOTTEN_AT_ONCE)
 
     async def _settle(self, job_id: str) -> None:
         job = await self.local.get(job_id)

@@ -211,7 +211,10 @@ class FileSettings:
     """What all archives together may have in the database."""
 
     kept: timedelta = timedelta(days=1)
-    """How long what came back is kept after its job ended. An upload goes with the end."""
+    """How long what came back is kept after its job ended, if nobody fetches it. An upload goes with the end."""
+
+    fetched: timedelta = timedelta(minutes=5)
+    """How long what came back is kept after somebody fetched all of it: a fetch that broke off is tried again."""
 
     untaken: timedelta = timedelta(hours=1)
     """How long an upload may wait for its job."""

@@ -24,6 +24,7 @@ from remuda.dispatch.local import ID_PREFIX, TENANT, is_local
 from remuda.dispatch.who import in_audit
 from remuda.model.errors import BadInput, RemudaError
 from remuda.model.job import JobSpec, JobState, Kind, state_after
+from remuda.model.needs import Need
 from remuda.ports.jobs import Enqueued, Over
 from remuda.ports.local_files import Way
 from remuda.ports.local_jobs import LocalJob, Upload
@@ -81,6 +82,11 @@ class Submission:
     @property
     def has_files(self) -> bool:
         return bool(self.upload_id or self.download)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What a server must know of to hand it out: one of a version before leaves it to others."""
+        return frozenset({Need.FILES.value} if self.has_files else ())
 
     @property
     def digest(self) -> str:
@@ -158,6 +164,7 @@ class Submissions:
                 timeout_s=wanted.timeout_s,
                 upload=upload,
                 download=wanted.download,
+                needs=wanted.needs,
                 submitted_by=by,
                 submitted_at=self.clock.now(),
             )

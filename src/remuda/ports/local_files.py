@@ -8,11 +8,15 @@ here: it is hostile wherever it comes from.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+MAKES_ROOM_AFTER: Final = timedelta(seconds=30)
+"""So long what was fetched is kept however little room there is: who fetched it may have to do so again."""
 
 
 class Way(StrEnum):
@@ -21,7 +25,7 @@ class Way(StrEnum):
     IN = "in"
     """To a runner. Gone when its job is over."""
     OUT = "out"
-    """Back from one. Kept for a while after that."""
+    """Back from one. Kept for a while after that, and for a moment after somebody fetched it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +53,24 @@ class StoredFile:
     job_id: str = ""
     fetched_by: str = ""
     """The UID of the last Pod that read it to its end."""
+    fetched_at: datetime | None = None
+    """When somebody last fetched all of what came back."""
 
     @property
     def is_whole(self) -> bool:
         return self.kept_bytes == self.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What is older than these goes."""
+
+    untaken: datetime
+    """Uploads that no job took, by when they were last touched."""
+    ended: datetime
+    """What came back, by when its job ended."""
+    fetched: datetime
+    """What came back from a job that is over, by when it was last fetched."""
 
 
 class FileRefusal(StrEnum):
@@ -76,6 +94,9 @@ class LocalFiles(Protocol):
         Keep a piece that begins at ``offset``; return where to go on.
 
         What is there already is not written twice. A gap is refused: the answer is then less than ``offset``.
+
+        Where a new archive finds no room, what came back and was fetched a while ago makes some, what was fetched first
+        first. What nobody has fetched never does.
         """
         ...
 
@@ -95,11 +116,15 @@ class LocalFiles(Protocol):
         """Note that a Pod has read all of it."""
         ...
 
-    async def forget(self, *, untaken_before: datetime, ended_before: datetime, limit: int) -> int:
+    async def given(self, file_id: str, *, at: datetime) -> None:
+        """Note that somebody fetched all of what came back."""
+        ...
+
+    async def forget(self, before: Forgotten, *, limit: int) -> int:
         """
         Forget archives that nobody needs any more. Returns how many.
 
-        Uploads whose job is over, or that no job took and nobody touched since ``untaken_before``; what came back from
-        jobs that ended before ``ended_before``. With a job that is forgotten its archives go at once.
+        Uploads whose job is over, or that no job took and nobody touched for long; what came back from jobs that ended
+        long ago, or are over and somebody fetched it. With a job that is forgotten its archives go at once.
         """
         ...

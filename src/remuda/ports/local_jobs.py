@@ -46,6 +46,8 @@ class LocalJob:
     upload: Upload | None = None
     download: tuple[str, ...] = ()
     """The paths that are to come back, from the folder that the script begins in."""
+    needs: frozenset[str] = frozenset()
+    """What a server must know of to hand it out, see ``remuda.model.needs``. Empty once it is over."""
     submitted_by: str = ""
     submitted_at: datetime
     started_at: datetime | None = None

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.ports.local_files import FileRefusal, NewFile, StoredFile, Way
+from remuda.ports.local_files import (
+    MAKES_ROOM_AFTER,
+    FileRefusal,
+    Forgotten,
+    NewFile,
+    StoredFile,
+    Way,
+)
 from remuda.ports.local_jobs import Upload
 from tests.support.jobs import START
 from tests.support.local_jobs import TOTAL_MAX, LocalStore, a_local_job, an_end
@@ -166,11 +173,12 @@ async def test_what_nobody_needs_is_forgotten(both: LocalStore, files: LocalFile
     await files.append(a_file(file_id="ann-4"), 0, b"x", at=LATER)
 
     async def left(*, untaken: int, ended: int) -> list[str]:
-        while await files.forget(
-            untaken_before=START + timedelta(seconds=untaken),
-            ended_before=START + timedelta(seconds=ended),
-            limit=2,
-        ):
+        before = Forgotten(
+            untaken=START + timedelta(seconds=untaken),
+            ended=START + timedelta(seconds=ended),
+            fetched=LATER,
+        )
+        while await files.forget(before, limit=2):
             pass
         names = ("ann-1", "ann-2", "ann-3", "ann-4", "out:local-1", "out:local-2")
         return [name for name in names if await files.get(name) is not None]
@@ -181,6 +189,91 @@ async def test_what_nobody_needs_is_forgotten(both: LocalStore, files: LocalFile
     assert await left(untaken=0, ended=0) == everything[1:]
     assert await left(untaken=1, ended=0) == ["ann-2", "ann-4", "out:local-1", "out:local-2"]
     assert await left(untaken=1, ended=1) == ["ann-2", "ann-4", "out:local-2"]
+
+
+async def came_back(both: LocalStore, number: int, size: int = 300, *, over: bool = True) -> str:
+    """Let files come back from a job, which is over then or not; return their name."""
+    job_id, name = f"back-{number}", f"out:back-{number}"
+    await both.local.add(a_local_job(job_id))
+    file = a_file(file_id=name, way=Way.OUT, owner="u", job_id=job_id, size_bytes=size)
+    await sent(both.files, file, b"x" * size)
+    if over:
+        await both.local.end(job_id, an_end())
+    return name
+
+
+async def test_what_came_back_goes_soon_after_it_was_fetched(both: LocalStore) -> None:
+    kept = await came_back(both, 1)
+    fetched = await came_back(both, 2)
+    running = await came_back(both, 3, over=False)
+    for name in (fetched, running):
+        await both.files.given(name, at=START)
+    upload = a_file(file_id="ann-9", size_bytes=1)
+    await sent(both.files, upload, b"x")
+    await both.files.given("ann-9", at=START)  # what goes to a runner is not fetched by people
+
+    async def forget(fetched: timedelta) -> int:
+        before = Forgotten(untaken=START, ended=START, fetched=START + fetched)
+        return await both.files.forget(before, limit=10)
+
+    assert await forget(timedelta(0)) == 0
+    found = await both.files.get(fetched)
+    assert found is not None
+    assert found.fetched_at == START
+    assert await forget(timedelta(seconds=1)) == 1
+    left = [await both.files.get(name) is not None for name in (kept, fetched, running, "ann-9")]
+    assert left == [True, False, True, True]
+
+
+async def test_what_was_fetched_first_makes_room_first_and_what_nobody_fetched_never(
+    both: LocalStore,
+) -> None:
+    """There is room for three archives of 300 bytes and a little more."""
+    names = [await came_back(both, number) for number in (1, 2, 3)]
+    await both.files.given(names[2], at=START)
+    await both.files.given(names[1], at=START + timedelta(seconds=1))
+
+    async def add(file_id: str, after: timedelta) -> int | FileRefusal:
+        new = a_file(file_id=file_id, size_bytes=300)
+        return await both.files.append(new, 0, b"x", at=START + after)
+
+    async def left() -> list[bool]:
+        return [await both.files.get(name) is not None for name in names]
+
+    assert await add("ann-1", MAKES_ROOM_AFTER) is FileRefusal.NO_ROOM
+    assert await left() == [True, True, True], "whoever fetched it may have to do so again"
+    assert await add("ann-1", MAKES_ROOM_AFTER + timedelta(seconds=5)) == 1
+    assert await left() == [True, True, False]
+    assert await add("ann-2", MAKES_ROOM_AFTER + timedelta(seconds=5)) == 1
+    assert await left() == [True, False, False]
+    assert await add("ann-3", timedelta(days=1)) is FileRefusal.NO_ROOM
+    assert await left() == [True, False, False]
+
+
+async def test_what_a_job_that_runs_sent_back_makes_no_room(both: LocalStore) -> None:
+    running = await came_back(both, 1, 900, over=False)
+    await both.files.given(running, at=START)
+
+    new = a_file(size_bytes=300)
+    assert await both.files.append(new, 0, b"x", at=LATER) is FileRefusal.NO_ROOM
+    assert await both.files.get(running) is not None
+
+
+async def test_many_at_once_make_room_without_waiting_for_each_other(both: LocalStore) -> None:
+    names = [await came_back(both, number, 90) for number in range(11)]
+    for name in names:
+        await both.files.given(name, at=START)
+
+    answers = await asyncio.gather(
+        *(
+            both.files.append(a_file(file_id=f"ann-{n}", size_bytes=90), 0, b"x", at=LATER)
+            for n in range(8)
+        )
+    )
+
+    # One who finds that others make room at this moment may be refused: it asks again.
+    assert set(answers) <= {1, FileRefusal.NO_ROOM}
+    assert 1 in answers
 
 
 async def test_with_a_job_that_is_forgotten_its_archives_go(

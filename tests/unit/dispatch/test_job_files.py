@@ -14,7 +14,7 @@ from remuda.dispatch.who import RunnerIdentity
 from remuda.model.job import JobState
 from remuda.model.job_files import PIECE_MAX_BYTES, covers, path_fault
 from remuda.ports.forge import ForgeRefused
-from remuda.ports.local_files import Way
+from remuda.ports.local_files import StoredFile, Way
 from remuda.ports.local_jobs import Upload
 from tests.support.local_jobs import TOTAL_MAX, a_local_job
 from tests.support.local_shop import LocalShop, a_pool
@@ -180,6 +180,59 @@ async def test_what_nobody_asked_for_is_not_taken(shop: LocalShop) -> None:
     await shop.says(started=True)
     with pytest.raises(FilesUnfit):
         await shop.job_files.from_runner(POD, Piece(1, 0, b"x"))
+
+
+async def ended(shop: LocalShop, key: str, pod: RunnerIdentity) -> StoredFile:
+    """Run a job to its end whose files came back."""
+    job_id = await post(shop, "dist", upload="", key=key)
+    await shop.hand_over(pod.pod)
+    await shop.says(pod.pod, started=True)
+    await shop.job_files.from_runner(pod, Piece(450, 0, b"x" * 450))
+    await shop.says(pod.pod, exit_code=0)
+    back = await shop.job_files.back(await shop.kept(job_id))
+    assert back is not None
+    return back
+
+
+async def test_what_came_back_counts_no_more_soon_after_it_was_fetched_whole(
+    shop: LocalShop,
+) -> None:
+    first, second = await ended(shop, "k1", POD), await ended(shop, "k2", OTHER)
+
+    async def keep() -> int:
+        return await shop.job_files.keep("upload-1", Piece(450, 0, b"x"), by="ann")
+
+    shop.clock.forward(3600)
+    with pytest.raises(NoRoom) as refused:
+        await keep()
+    assert "Fetch what came back from jobs that are over" in refused.value.fix
+
+    reading = shop.job_files.pieces(first, 0)
+    await anext(reading)
+    await reading.aclose()  # whoever fetched it has gone in the middle
+    shop.clock.forward(3600)
+    with pytest.raises(NoRoom):
+        await keep()
+
+    assert len(b"".join([part async for part in shop.job_files.pieces(first, 0)])) == 450
+    with pytest.raises(NoRoom):
+        await keep()
+    again = b"".join([part async for part in shop.job_files.pieces(first, 0)])
+    assert len(again) == 450, "it may be fetched again for a moment"
+    shop.clock.forward(31)
+    assert await keep() == 1
+    assert await shop.files.get(second.file_id) is not None, "nobody has fetched it"
+
+
+async def test_what_was_fetched_goes_some_minutes_later(shop: LocalShop) -> None:
+    back = await ended(shop, "k1", POD)
+    async for _ in shop.job_files.pieces(back, 0):
+        pass
+    await shop.tidying.tick()
+    assert await shop.files.get(back.file_id) is not None
+    shop.clock.forward(FileSettings().fetched.total_seconds() + 1)
+    await shop.tidying.tick()
+    assert await shop.files.get(back.file_id) is None
 
 
 async def test_files_go_a_while_after_their_job(shop: LocalShop) -> None:

@@ -14,6 +14,7 @@ from remuda.ports.forge import ForgeJob, ForgeRefused, ForgeState, ForgeUnavaila
 from remuda.ports.jobs import Release, Released
 from remuda.ports.registrations import Registration
 from tests.support.jobs import START, a_job
+from tests.support.local_jobs import a_local_job
 from tests.support.local_shop import LocalShop
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ async def test_a_claimed_job_is_handed_out_with_its_deadline() -> None:
     assert minted.deadline == START + timedelta(seconds=640)
     assert minted.registration is None
     assert "echo" not in repr(minted)
+
+
+async def test_a_job_that_needs_what_nobody_here_knows_of_is_left_to_a_newer_server() -> None:
+    """Its Pod may have got it from a newer one, and ask here again."""
+    shop = LocalShop()
+    newer = a_local_job(needs=frozenset({"files", "wings"}))
+    await shop.local.add(newer)
+    await shop.both.queue(newer.job_id)
+    claimed = await shop.claim()
+
+    with pytest.raises(ForgeUnavailable, match="does not know of: wings"):
+        await shop.mint(claimed.job)
+    assert (await shop.kept(newer.job_id)).end is None
 
 
 async def test_a_job_may_be_handed_to_its_pod_again_until_it_begins() -> None:

@@ -27,6 +27,7 @@ from remuda.adapters.postgres.queries import query
 from remuda.adapters.postgres.together import Together
 from remuda.dispatch.decide.fairness import AGEING
 from remuda.model.job import Job, JobState, Session, unnamed_job
+from remuda.model.needs import KNOWN
 from remuda.ports.database import DatabaseConflict, DatabaseError
 from remuda.ports.jobs import (
     ANYTHING,
@@ -93,12 +94,15 @@ class PostgresJobs:
         ageing: timedelta = AGEING,
         wait: timedelta = CLAIM_WAIT,
         combined: bool = True,
+        knows: frozenset[str] = KNOWN,
     ) -> None:
         self._database = database
         self._clock = clock
         self._ageing = ageing
         self._wait_ms = int(wait / timedelta(milliseconds=1))
         self._combined = combined
+        self._knows = sorted(knows)
+        """What jobs may need: those that need more are another replica's."""
         self._claims = Together(self._claim_each, self._give_back)
         self._hand_overs = Together(self._deliver_together)
 
@@ -151,6 +155,7 @@ class PostgresJobs:
                 [runner.runner_name for runner in runners],
                 *(self._clock.now(), self._ageing, self._wait_ms),
                 *(sorted(without.tenants), sorted(without.repositories), sorted(without.jobs)),
+                self._knows,
             )
             assert len(rows) == len(runners)
             return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.adapters.postgres.queries import query
-from remuda.ports.local_files import FileRefusal, StoredFile, Way
+from remuda.ports.local_files import MAKES_ROOM_AFTER, FileRefusal, StoredFile, Way
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from remuda.adapters.postgres.pool import Database, Pooled
-    from remuda.ports.local_files import NewFile
+    from remuda.ports.local_files import Forgotten, NewFile
 
 
 class PostgresLocalFiles:
@@ -44,8 +44,7 @@ class PostgresLocalFiles:
         """Return how much of an archive is there, which is begun if need be. It is ours until the end of all this."""
         row = await c.fetchrow(query("lock_local_file"), file.file_id)
         if row is None:
-            total = await c.fetchval(query("local_files_total"))
-            if total + file.size_bytes > self._total_max_bytes:
+            if not await self._has_room(c, file.size_bytes, at):
                 return FileRefusal.NO_ROOM
             given = (file.file_id, file.way.value, file.owner, file.job_id or None)
             await c.execute(query("add_local_file"), *given, file.size_bytes, at)
@@ -55,6 +54,15 @@ class PostgresLocalFiles:
         if row["size_bytes"] != file.size_bytes:
             return FileRefusal.OTHER_SIZE
         return int(row["kept_bytes"])
+
+    async def _has_room(self, c: Pooled, size: int, at: datetime) -> bool:
+        """Say whether there is room for so much more; make some if need be."""
+        over = await c.fetchval(query("local_files_total")) + size - self._total_max_bytes
+        if over <= 0:
+            return True
+        await c.execute(query("evict_local_files"), at - MAKES_ROOM_AFTER, over)
+        total = await c.fetchval(query("local_files_total"))
+        return bool(total + size <= self._total_max_bytes)
 
     async def get(self, file_id: str) -> StoredFile | None:
         async with self._database.connection() as c:
@@ -80,9 +88,14 @@ class PostgresLocalFiles:
         async with self._database.connection() as c:
             await c.execute(query("fetched_local_file"), file_id, pod_uid)
 
-    async def forget(self, *, untaken_before: datetime, ended_before: datetime, limit: int) -> int:
+    async def given(self, file_id: str, *, at: datetime) -> None:
         async with self._database.connection() as c:
-            done = await c.execute(query("forget_local_files"), untaken_before, ended_before, limit)
+            await c.execute(query("given_local_file"), file_id, at)
+
+    async def forget(self, before: Forgotten, *, limit: int) -> int:
+        ages = (before.untaken, before.ended, before.fetched)
+        async with self._database.connection() as c:
+            done = await c.execute(query("forget_local_files"), *ages, limit)
         return int(done.rsplit(" ", 1)[1])
 
 
@@ -97,4 +110,5 @@ def _file_of(row: Record | None) -> StoredFile | None:
         kept_bytes=row["kept_bytes"],
         job_id=row["job_id"] or "",
         fetched_by=row["fetched_by"] or "",
+        fetched_at=row["fetched_at"],
     )

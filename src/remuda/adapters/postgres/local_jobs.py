@@ -44,7 +44,7 @@ class PostgresLocalJobs:
             await c.execute(
                 query("add_local_job"),
                 *(job.job_id, job.request, job.script, env, job.timeout_s),
-                *(job.submitted_by, job.submitted_at, _files(job)),
+                *(job.submitted_by, job.submitted_at, _files(job), sorted(job.needs)),
             )
             row = await c.fetchrow(query("local_job"), job.job_id)
         assert row is not None, "it was added or was there; nothing young is forgotten"
@@ -159,6 +159,7 @@ def _job_of(row: Record) -> LocalJob:
         timeout_s=row["timeout_s"],
         upload=files.upload,
         download=files.download,
+        needs=frozenset(row["needs"]),
         submitted_by=row["submitted_by"],
         submitted_at=row["submitted_at"],
         started_at=row["started_at"],

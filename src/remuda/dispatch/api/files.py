@@ -89,7 +89,8 @@ def _add_results(router: APIRouter, parts: LocalParts) -> None:
         file = await parts.files.back(job)
         if file is None or not file.is_whole:
             why = (
-                "none were asked for, none came back, or they were forgotten a while after its end"
+                "none were asked for, none came back, or they were forgotten: a day after its end,"
+                " or some minutes after somebody had fetched them"
             )
             raise Problem(404, f"There are no files of the job {job_id}", why, "Run it again")
         return StreamingResponse(

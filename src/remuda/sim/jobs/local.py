@@ -63,7 +63,7 @@ class MemoryLocalJobs:
         if job is None:
             return None
         if job.end is None:
-            self._jobs[job_id] = replace(job, end=end, script="", env={})
+            self._jobs[job_id] = replace(job, end=end, script="", env={}, needs=frozenset())
         return job.end or end
 
     async def cancel(self, job_id: str, at: datetime) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from remuda.ports.local_files import FileRefusal, StoredFile, Way
+from remuda.ports.local_files import MAKES_ROOM_AFTER, FileRefusal, StoredFile, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from remuda.ports.local_files import NewFile
+    from remuda.ports.local_files import Forgotten, NewFile
     from remuda.ports.local_jobs import LocalJob
 
 
@@ -52,8 +52,7 @@ class MemoryLocalFiles:
     def _begun(self, file: NewFile, at: datetime) -> _Kept | FileRefusal:
         found = self._live().get(file.file_id)
         if found is None:
-            total = sum(kept.file.size_bytes for kept in self._files.values())
-            if total + file.size_bytes > self._total_max_bytes:
+            if not self._has_room(file.size_bytes, at):
                 return FileRefusal.NO_ROOM
             new = StoredFile(
                 file_id=file.file_id,
@@ -67,6 +66,25 @@ class MemoryLocalFiles:
         if (found.file.owner, found.file.way) != (file.owner, file.way):
             return FileRefusal.NOT_YOURS
         return found if found.file.size_bytes == file.size_bytes else FileRefusal.OTHER_SIZE
+
+    def _has_room(self, size: int, at: datetime) -> bool:
+        """Say whether there is room for so much more; make some if need be."""
+        makes_room = sorted(
+            (kept.file.fetched_at, file_id)
+            for file_id, kept in self._files.items()
+            if kept.file.fetched_at is not None and self._was_fetched(kept, at - MAKES_ROOM_AFTER)
+        )
+        while self._total() + size > self._total_max_bytes and makes_room:
+            del self._files[makes_room.pop(0)[1]]
+        return self._total() + size <= self._total_max_bytes
+
+    def _total(self) -> int:
+        return sum(kept.file.size_bytes for kept in self._files.values())
+
+    def _was_fetched(self, kept: _Kept, before: datetime) -> bool:
+        job = self._job(kept.file.job_id)
+        is_over = job is not None and job.end is not None
+        return is_over and kept.file.fetched_at is not None and kept.file.fetched_at < before
 
     def _live(self) -> dict[str, _Kept]:
         gone = [
@@ -105,20 +123,27 @@ class MemoryLocalFiles:
         if found is not None:
             found.file = replace(found.file, fetched_by=pod_uid)
 
-    async def forget(self, *, untaken_before: datetime, ended_before: datetime, limit: int) -> int:
+    async def given(self, file_id: str, *, at: datetime) -> None:
+        found = self._live().get(file_id)
+        if found is not None and found.file.way is Way.OUT:
+            found.file = replace(found.file, fetched_at=at)
+
+    async def forget(self, before: Forgotten, *, limit: int) -> int:
         old = sorted(
             (kept.touched_at, file_id)
             for file_id, kept in self._live().items()
-            if self._is_old(kept, untaken_before, ended_before)
+            if self._is_old(kept, before)
         )[:limit]
         for _, file_id in old:
             del self._files[file_id]
         return len(old)
 
-    def _is_old(self, kept: _Kept, untaken_before: datetime, ended_before: datetime) -> bool:
+    def _is_old(self, kept: _Kept, before: Forgotten) -> bool:
         if not kept.file.job_id:
-            return kept.touched_at < untaken_before
+            return kept.touched_at < before.untaken
         job = self._job(kept.file.job_id)
         if job is None or job.end is None:
             return False
-        return kept.file.way is Way.IN or job.end.at < ended_before
+        if kept.file.way is Way.IN or self._was_fetched(kept, before.fetched):
+            return True
+        return job.end.at < before.ended

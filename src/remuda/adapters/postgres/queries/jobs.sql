@@ -4,7 +4,7 @@
 SELECT * FROM jobs WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE;
 
 -- name: claim_jobs
-SELECT c.place, c.outcome, (c.job).* FROM claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) c ORDER BY c.place;
+SELECT c.place, c.outcome, (c.job).* FROM claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) c ORDER BY c.place;
 
 -- name: enqueue_job
 SELECT * FROM enqueue_job(ROW($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::bigint, $8::bigint, $9::text,

@@ -1,11 +1,15 @@
 -- Jobs without a forge, and what they printed.
 
 -- name: add_local_job
-INSERT INTO local_jobs (job_id, request, script, env, timeout_s, submitted_by, submitted_at, files)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING;
+-- With what it needs: that is known before it is in the queue.
+WITH added AS (
+    INSERT INTO local_jobs (job_id, request, script, env, timeout_s, submitted_by, submitted_at, files)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING job_id
+)
+INSERT INTO job_needs (job_id, need) SELECT a.job_id, n.need FROM added a, unnest($9::text[]) AS n (need);
 
 -- name: local_job
-SELECT * FROM local_jobs WHERE job_id = $1;
+SELECT l.*, ARRAY (SELECT n.need FROM job_needs n WHERE n.job_id = l.job_id) AS needs FROM local_jobs l WHERE l.job_id = $1;
 
 -- name: local_job_of_pod
 SELECT job_id FROM local_jobs WHERE begun_by = $1;
@@ -17,6 +21,7 @@ WHERE job_id = $1 AND ended_at IS NULL AND (begun_by = $2 OR (begun_by IS NULL A
 RETURNING job_id;
 
 -- name: end_local_job
+WITH met AS (DELETE FROM job_needs WHERE job_id = $1)
 UPDATE local_jobs SET ended_at = $2, conclusion = $3, exit_code = $4, reason = $5, files_note = $6, script = NULL, env = NULL
 WHERE job_id = $1 AND ended_at IS NULL;
 

@@ -1,0 +1,72 @@
+"""Two versions of the server on one queue: a job is handed out by those alone that know of all that it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.adapters.postgres.jobs import PostgresJobs
+from remuda.model.needs import KNOWN, Need
+from remuda.ports.jobs import Claimed, NoJob, NothingToDo, WarmRunner
+from tests.support.local_jobs import an_end, postgres_local
+from tests.support.local_shop import LocalShop
+
+if TYPE_CHECKING:
+    from remuda.adapters.postgres.pool import Database
+
+BEFORE = {
+    "before files": "claim_jobs('linux', '{POD}', '{uid-POD}', now(), '1 h', 50, '{}', '{}', '{}')",
+    "before needs": "claim_jobs('linux', '{POD}', '{uid-POD}', '{r}', now(), '1 h', 50, '{}', '{}', '{}')",
+}
+"""How replicas of versions before this one claim: as they said it then."""
+
+
+async def claimed_before(database: Database, how: str, pod: str) -> tuple[str, str | None]:
+    claim = BEFORE[how].replace("POD", pod)
+    async with database.connection() as c:
+        row = await c.fetchrow(f"SELECT outcome, (job).id FROM {claim}")  # noqa: S608 - ours
+    assert row is not None
+    return row["outcome"], row["id"]
+
+
+@pytest.mark.parametrize("how", BEFORE)
+async def test_a_replica_of_a_version_before_passes_over_a_job_with_files(
+    database: Database, how: str
+) -> None:
+    shop = LocalShop(postgres_local(database))
+    with_files = await shop.post(download=("dist",))
+    plain = await shop.post()
+
+    assert await claimed_before(database, how, "old-1") == ("claimed", plain.job_id)
+    assert await claimed_before(database, how, "old-2") == ("held", None)
+
+    minted = await shop.hand_over()
+    assert minted.download == ("dist",)
+    assert (await shop.kept(with_files.job_id)).needs == {Need.FILES.value}
+
+
+async def test_a_job_that_needs_something_newer_waits_for_who_knows_of_it(
+    database: Database,
+) -> None:
+    shop = LocalShop(postgres_local(database))
+    posted = await shop.post(download=("dist",))
+    async with database.connection() as c:
+        await c.execute("INSERT INTO job_needs VALUES ($1, 'wings')", posted.job_id)
+    runner = WarmRunner("linux-a", "uid-linux-a", "linux")
+    newer = PostgresJobs(database, shop.clock, knows=KNOWN | {"wings"})
+
+    answer = await shop.store.claim(runner)
+    assert isinstance(answer, NothingToDo)
+    assert answer.reason is NoJob.HELD
+    assert isinstance(await newer.claim(runner), Claimed)
+
+
+async def test_what_a_job_needs_is_forgotten_with_its_end(database: Database) -> None:
+    shop = LocalShop(postgres_local(database))
+    posted = await shop.post(download=("dist",))
+    await shop.local.end(posted.job_id, an_end())
+
+    assert (await shop.kept(posted.job_id)).needs == frozenset()
+    async with database.connection() as c:
+        assert await c.fetchval("SELECT count(*) FROM job_needs") == 0
