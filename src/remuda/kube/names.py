@@ -61,3 +61,17 @@ def image_digest(image: str) -> str:
 def image_label(image: str) -> str:
     """Return the Node label that says that a host holds this image."""
     return f"remuda.dev/image-{image_digest(image)}"
+
+
+# --- on Hosts and their Nodes -----------------------------------------------------------------------------------------
+
+HOST_RELEASE: Final = "remuda.dev/host-release"
+"""Finalizer: holds a deleted Host until it is drained and its Mac has gone back."""
+PAUSED: Final = "remuda.dev/paused"
+"""Annotation, ``true`` on a Host: a person works on it. Nothing is done to it until it is deleted."""
+RETRY: Final = "remuda.dev/retry"
+"""Annotation on a Host: a person has looked. Its failures are forgotten, and the annotation is taken away."""
+HOST_KEY: Final = "remuda.dev/accept-host-key"
+"""Annotation on a Host: the SSH host key that a person found to be the right one, as ``SHA256:…``. It is pinned."""
+HOST_DRAIN: Final = "remuda.dev/host-drain"
+"""Annotation on a Node: since when the host operator keeps it from taking Pods. Without it, a cordon is a person's."""

@@ -53,6 +53,10 @@ HARMFUL: Final = frozenset({Do.REBOOT, Do.RELEASE, Do.FORGET})
 """What ends every VM of a host. A bootstrap and an update say themselves whether they would."""
 
 
+AT_ONCE: Final = 1000
+"""So many attempts are noted where a second one would do harm (a locked account): a person must look."""
+
+
 class NodeState(StrEnum):
     MISSING = "missing"
     NOT_READY = "not-ready"
@@ -185,7 +189,9 @@ def _machine(seen: Seen, limits: Limits, now: datetime) -> Decision | None:
     if seen.phase is Phase.RELEASING and seen.rented and seen.returnable:
         return _when_empty(seen, limits, now, _release("Releasing", "its Mac is being returned"))
     if seen.key_refused:
-        why = "another SSH host key was shown than the one that is pinned"
+        why = (
+            "another SSH host key was shown than the one that is pinned, and nothing is sent to it"
+        )
         return Decision(Do.REST, Phase.FAILED, "HostKeyChanged", why, limits.look_again)
     return None
 
@@ -241,7 +247,7 @@ def _while_draining(then: Decision) -> Phase:
 def _bootstrap(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
     failed = attempts(seen)
     if failed >= limits.bootstraps_max:
-        if seen.rented and seen.returnable and not seen.config_hash:
+        if seen.rented and seen.returnable and not seen.config_hash and failed < AT_ONCE:
             text = f"{failed} attempts to bootstrap its Mac failed"
             return _when_empty(seen, limits, now, _release("BootstrapFailed", text))
         if _waits(seen, limits.retry_after, now):

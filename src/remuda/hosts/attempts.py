@@ -1,0 +1,226 @@
+"""
+One attempt to make a host as it should be: with what one logs in, who its agent is, what it should be, and the deed.
+
+What came of it is written down before anything else is begun: the host key as soon as it was shown, the configuration
+only after it was found in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec.structs import replace
+
+from remuda.hosts.converging import Mode, Result
+from remuda.hosts.credentials import target_of
+from remuda.hosts.decide.lifecycle import AT_ONCE, Phase
+from remuda.hosts.decide.wanted import BuilderConfig, OwnConfig
+from remuda.hosts.status import BOOTSTRAPPED, CONVERGED, KEY_TRUSTED, with_condition
+from remuda.kube.host import HOST, Role
+from remuda.kube.quantity import parse_quantity
+from remuda.kube.times import whole_seconds
+from remuda.model.errors import RemudaError, Retry
+from remuda.ports.host_shell import HostKeyChanged
+
+if TYPE_CHECKING:
+    from remuda.hosts.converging import Outcome, Pin
+    from remuda.hosts.identity import Identity
+    from remuda.hosts.reins import Reins
+    from remuda.kube.host import Host, HostStatus
+    from remuda.ports.host_shell import Target
+    from remuda.ports.machines import Machine
+
+log = structlog.get_logger(__name__)
+
+
+class TookTooLong(RemudaError):
+    """An attempt was given up. What it did stays done, and the next one goes on from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    target: Target
+    own: OwnConfig
+    identity: Identity
+
+
+class Attempts:
+    """Makes attempts and writes down what came of them."""
+
+    def __init__(self, reins: Reins) -> None:
+        self._reins = reins
+
+    async def make(self, host: Host, mode: Mode, *, drained: bool) -> Result | None:
+        """Try once. None if it failed; why is in the Host's status then."""
+        reins, wanted = self._reins, self._reins.converger.config_hash
+        prepared = await self._prepared(host)
+        try:
+            async with asyncio.timeout(reins.settings.bootstrap_timeout_s):
+                outcome = await reins.converger.converge(
+                    prepared.target, prepared.own, mode, drained=drained, pin=self._pin(host)
+                )
+        except TimeoutError:
+            hours = reins.settings.bootstrap_timeout_s / 3600
+            error: RemudaError = TookTooLong(
+                f"Host {host.name} was not as it should be in time",
+                why=f"the attempt took more than {hours:g} h",
+                fix="Look at what the host does; it is tried again",
+            )
+            await self.failed(host, wanted, error)
+        except RemudaError as error:
+            await self.failed(host, wanted, error)
+        else:
+            return await self._note(host, wanted, outcome, prepared.identity)
+        return None
+
+    async def reboot(self, host: Host) -> None:
+        """Have a host start again, once. Whether that worked shows in the next attempt."""
+        if host.spec.provider.scaleway:
+            assert self._reins.adopter is not None, "a rented Mac was adopted by somebody"
+            await self._reins.adopter.reboot(host)
+        else:
+            target = await self._target(host, None)
+            await self._reins.converger.reboot(target, self._pin(host))
+
+    async def failed(self, host: Host, wanted: str, error: RemudaError) -> None:
+        """Write down a failure. Of one that trying again makes worse there is no second attempt in a row."""
+        reins, limits = self._reins, self._reins.settings.limits
+        now = whole_seconds(reins.clock.now())
+        key = isinstance(error, HostKeyChanged)
+        most = max(limits.bootstraps_max, limits.updates_max)
+
+        def change(status: HostStatus) -> HostStatus:
+            before = (status.attempts or 0) if status.failed_config_hash == wanted else 0
+            never = error.retry is Retry.NEVER
+            status = replace(
+                status,
+                failed_config_hash=wanted,
+                failed_at=now,
+                attempts=AT_ONCE if never else min(most, before + 1),
+            )
+            if key:
+                status = with_condition(
+                    status, KEY_TRUSTED, "False", type(error).__name__, str(error), now
+                )
+            return with_condition(status, CONVERGED, "False", type(error).__name__, str(error), now)
+
+        host = await reins.status.change(host, change)
+        reins.metrics.attempted(host.spec.fleet, "failed")
+        log.warning(
+            "attempt failed", host=host.name, attempts=host.status.attempts, error=str(error)
+        )
+        reins.events.record(HOST, host, type(error).__name__, str(error), warning=True)
+
+    async def _prepared(self, host: Host) -> _Prepared:
+        """
+        Gather what an attempt needs. What fails here is not the host's fault and counts as no attempt on it.
+
+        It is said in the Host's status and raised: the queue tries again.
+        """
+        try:
+            return await self._gathered(host)
+        except RemudaError as error:
+            now, text = self._reins.clock.now(), str(error)
+            reason = type(error).__name__
+            await self._reins.status.change(
+                host, lambda s: with_condition(s, CONVERGED, "False", reason, text, now)
+            )
+            self._reins.events.record(HOST, host, reason, text, warning=True)
+            raise
+
+    async def _gathered(self, host: Host) -> _Prepared:
+        reins = self._reins
+        machine: Machine | None = None
+        if host.spec.provider.scaleway:
+            assert reins.adopter is not None, "a rented Mac was adopted by somebody"
+            machine = await reins.adopter.mine(host)
+        target = await self._target(host, machine)
+        await reins.status.change(host, lambda s: replace(s, address=target.address))
+        identity = await reins.identities.ensure(host)
+        return _Prepared(target, await self._own(host, target, identity), identity)
+
+    async def _target(self, host: Host, machine: Machine | None) -> Target:
+        return await target_of(
+            self._reins.kube, host, machine, trust_first=self._reins.settings.trust_first
+        )
+
+    async def _own(self, host: Host, target: Target, identity: Identity) -> OwnConfig:
+        capacity = host.spec.capacity
+        rented = host.spec.provider.scaleway
+        cpus = parse_quantity(capacity.cpu).ceil() if capacity.cpu else None
+        return OwnConfig(
+            node=host.name,
+            user=host.spec.ssh.user,
+            fleet=host.spec.fleet,
+            role=host.spec.role,
+            password=target.password,
+            kubeconfig=identity.kubeconfig,
+            provider_id=f"scaleway://{rented.zone}/{host.status.machine_id}" if rented else "",
+            cpus=cpus,
+            memory=capacity.memory or "",
+            vms=capacity.vms,
+            builder=await self._builder(host),
+        )
+
+    async def _builder(self, host: Host) -> BuilderConfig | None:
+        spec = host.spec.builder
+        if host.spec.role is not Role.BUILDER or not spec:
+            return None
+        token = None
+        if self._reins.registrations is not None and not host.status.config_hash:
+            token = await self._reins.registrations.token(host)
+        return BuilderConfig(
+            github_url=f"https://github.com/{spec.github_org}",
+            runner_name=host.name,
+            labels=tuple(spec.labels),
+            runner_version=spec.runner_version,
+            registration_token=token,
+        )
+
+    def _pin(self, host: Host) -> Pin:
+        """Return what writes a host key down. It is kept whatever comes after it."""
+
+        async def pin(fingerprint: str) -> None:
+            now = self._reins.clock.now()
+
+            def change(status: HostStatus) -> HostStatus:
+                if status.host_key_fingerprint:
+                    return status
+                status = replace(status, host_key_fingerprint=fingerprint)
+                said = f"{fingerprint} was shown first and is pinned."
+                return with_condition(status, KEY_TRUSTED, "True", "Pinned", said, now)
+
+            await self._reins.status.change(host, change)
+
+        return pin
+
+    async def _note(self, host: Host, wanted: str, outcome: Outcome, identity: Identity) -> Result:
+        reins = self._reins
+        now = whole_seconds(reins.clock.now())
+        reins.metrics.attempted(host.spec.fleet, outcome.result.value.replace("-", "_"))
+        if outcome.result is Result.NEEDS_DRAIN:
+            await reins.status.change(host, lambda s: replace(s, phase=Phase.DRAINING.value))
+            left = ", ".join(outcome.left)
+            said = f"VMs would not survive what is left to do ({left}): the host is drained first."
+            reins.events.record(HOST, host, "DrainNeeded", said)
+            return outcome.result
+
+        def change(status: HostStatus) -> HostStatus:
+            status = replace(
+                status,
+                config_hash=wanted,
+                converged_at=now,
+                identity_renew_at=whole_seconds(identity.renew_at),
+            )
+            said = "Everything was looked at and found in place."
+            status = with_condition(status, BOOTSTRAPPED, "True", "Bootstrapped", said, now)
+            return with_condition(status, CONVERGED, "True", "Converged", said, now)
+
+        changed = ", ".join(outcome.changed) or "nothing was to do"
+        await reins.status.change(host, change)
+        log.info("host converged", host=host.name, config=wanted[:12], changed=changed)
+        reins.events.record(HOST, host, "Converged", f"It is as it should be now: {changed}.")
+        return outcome.result

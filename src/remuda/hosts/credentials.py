@@ -1,0 +1,122 @@
+"""
+With what one logs in to a host: Secrets that the Host names, and the password that the provider of a rented Mac tells.
+
+A provider tells a password once and then hides it, so what it told is kept in a Secret of the Host. What it shows in
+place of a hidden one is no password and never tried: a wrong one turns automatic login off for good.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Final
+
+from remuda.kube.core import SECRET
+from remuda.kube.core import Secret as KubeSecret
+from remuda.kube.host import HOST
+from remuda.kube.meta import ObjectMeta, OwnerReference
+from remuda.kube.patches import MergePatch
+from remuda.model.errors import RemudaError
+from remuda.model.secret import Secret
+from remuda.ports.host_shell import Target
+from remuda.ports.kube import AlreadyExists, NotFound
+
+if TYPE_CHECKING:
+    from remuda.kube.host import Host, SecretRef
+    from remuda.ports.kube import Kube
+    from remuda.ports.machines import Machine
+
+PASSWORD: Final = "password"  # noqa: S105 - the name of a key
+_SEALED: Final = b"<sealed>"
+
+
+class NoCredential(RemudaError):
+    """There is nothing to log in with, or nothing for sudo and automatic login."""
+
+
+def password_secret(host: str) -> str:
+    return f"{host}-password"
+
+
+async def target_of(
+    kube: Kube, host: Host, machine: Machine | None, *, trust_first: bool
+) -> Target:
+    """Return where a host is and how one gets in. Reads Secrets, and keeps what the provider told."""
+    ssh = host.spec.ssh
+    key = await _read(kube, host, ssh.key_secret_ref) if ssh.key_secret_ref else None
+    if ssh.password_secret_ref:
+        password: Secret | None = await _read(kube, host, ssh.password_secret_ref)
+    elif machine is not None:
+        password = await _told(kube, host, machine)
+    else:
+        password = None
+    static = host.spec.provider.static
+    return Target(
+        address=static.address if static else (machine.address if machine else ""),
+        port=static.port if static else 22,
+        user=ssh.user,
+        key=key,
+        password=password,
+        fingerprint=host.status.host_key_fingerprint,
+        trust_first=trust_first,
+    )
+
+
+async def forget_password(kube: Kube, host: Host) -> None:
+    """Remove what a provider told: another Mac has another password."""
+    try:
+        await kube.delete(SECRET, password_secret(host.name), namespace=host.namespace)
+    except NotFound:
+        return
+
+
+async def _read(kube: Kube, host: Host, ref: SecretRef) -> Secret:
+    try:
+        found = await kube.get(SECRET, ref.name, namespace=host.namespace)
+    except NotFound:
+        raise _missing(host, f"there is no Secret {ref.name}", "Create it") from None
+    value = found.data.get(ref.key, b"")
+    if not value:
+        raise _missing(host, f"the Secret {ref.name} has no {ref.key}", "Put it in")
+    if value.strip() == _SEALED:
+        why = f"{ref.key} of the Secret {ref.name} is what a provider shows in place of a password"
+        raise _missing(host, why, "Put the real one in")
+    return Secret(value)
+
+
+async def _told(kube: Kube, host: Host, machine: Machine) -> Secret:
+    """Return the password that the provider tells, or told."""
+    try:
+        found = await kube.get(SECRET, password_secret(host.name), namespace=host.namespace)
+        kept = found.data.get(PASSWORD, b"")
+    except NotFound:
+        kept = b""
+    if machine.password is None:
+        if kept:
+            return Secret(kept)
+        raise _missing(
+            host,
+            "the provider does not tell the password of its Mac (any more)",
+            f"Put it into a Secret and name that in spec.ssh.passwordSecretRef of Host {host.name}",
+        )
+    if machine.password.reveal() != kept:
+        await _keep(kube, host, machine.password)
+    return machine.password
+
+
+async def _keep(kube: Kube, host: Host, password: Secret) -> None:
+    owner = OwnerReference(
+        api_version=HOST.api_version, kind=HOST.name, name=host.name, uid=host.uid
+    )
+    metadata = ObjectMeta(
+        name=password_secret(host.name), namespace=host.namespace, owner_references=(owner,)
+    )
+    data = {PASSWORD: password.reveal()}
+    try:
+        await kube.create(SECRET, KubeSecret(metadata=metadata, type="Opaque", data=data))
+    except AlreadyExists:
+        patch = MergePatch({"data": {PASSWORD: b64encode(password.reveal()).decode()}})
+        await kube.patch(SECRET, metadata.name, patch, namespace=host.namespace)
+
+
+def _missing(host: Host, why: str, fix: str) -> NoCredential:
+    return NoCredential(f"Host {host.name} cannot be logged in to", why=why, fix=fix)

@@ -1,0 +1,81 @@
+"""Hosts changed over SSH: opens a way, lets ``converge`` do its work, and tells the operator what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remuda.hosts.converge import Converger
+from remuda.hosts.converging import Mode, Outcome, Pin, Result
+from remuda.hosts.decide.drift import config_hash, drift_parts
+from remuda.hosts.decide.wanted import Wanted
+from remuda.model.errors import RemudaError
+from remuda.ports.host_shell import Command, HostShellError
+
+if TYPE_CHECKING:
+    from remuda.hosts.decide.step import Part, Step
+    from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
+    from remuda.ports.clock import Clock
+    from remuda.ports.host_shell import HostShells, Target
+
+_REBOOT = Command(words=("/sbin/shutdown", "-r", "now"), root=True)
+
+
+class _NotEmpty(RemudaError):
+    """A step would end VMs, and the host was not emptied."""
+
+
+class SshConverger:
+    """Fills ``remuda.hosts.converging.Converger``."""
+
+    def __init__(
+        self, shells: HostShells, config: FleetConfig, parts: tuple[Part, ...], *, clock: Clock
+    ) -> None:
+        self._shells, self._config, self._parts = shells, config, parts
+        self._clock = clock
+        self._hash = config_hash(config, parts)
+
+    @property
+    def config_hash(self) -> str:
+        return self._hash
+
+    async def converge(
+        self, target: Target, own: OwnConfig, mode: Mode, *, drained: bool, pin: Pin
+    ) -> Outcome:
+        """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
+        left: list[str] = []
+
+        async def drain(step: Step) -> None:
+            if not drained:
+                left.append(step.name)
+                raise _NotEmpty(step.name, why="VMs may run on the host", fix="Drain it first")
+
+        first = mode is Mode.FIRST
+        parts = self._parts if first else drift_parts(self._config, self._parts)
+        shell = await self._shells.open(target)
+        try:
+            await pin(shell.fingerprint)
+            run = Converger(
+                host=own.node,
+                shell=shell,
+                wanted=Wanted(fleet=self._config, own=own),
+                parts=parts,
+                clock=self._clock,
+                drain=drain,
+            )
+            done = await run.run()
+        except _NotEmpty:
+            return Outcome(Result.NEEDS_DRAIN, left=tuple(left))
+        finally:
+            await self._shells.close(shell)
+        return Outcome(Result.CONVERGED, changed=done.changed)
+
+    async def reboot(self, target: Target, pin: Pin) -> None:
+        """Have a host start again. That it hangs up on us meanwhile is what was asked for."""
+        shell = await self._shells.open(target)
+        try:
+            await pin(shell.fingerprint)
+            await shell.run(_REBOOT)
+        except HostShellError:
+            return
+        finally:
+            await self._shells.close(shell)
