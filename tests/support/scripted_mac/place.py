@@ -69,6 +69,7 @@ class Place:
     root: Path
     password: str = PASSWORD_WORKS
     port: int = 0
+    server: subprocess.Popen[bytes] | None = None
     key: asyncssh.SSHKey = field(
         default_factory=lambda: asyncssh.generate_private_key("ssh-ed25519")
     )
@@ -90,6 +91,13 @@ class Place:
             "fingerprint": self.fingerprint,
         }
         return Target(**{**usual, **changed})  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """End the server and all its sessions at once, as a power cut does."""
+        assert self.server is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.server.pid, signal.SIGKILL)
+        self.server.wait()
 
     def path(self, inside: str) -> Path:
         """Return where a path of the Mac is, seen from here. Links there are relative, so they lead right."""
@@ -132,7 +140,7 @@ def serving(place: Place) -> Iterator[None]:
     place.port = _free_port()
     log = place.root / ".seen/sshd"
     with log.open("wb") as said:
-        server = subprocess.Popen(  # noqa: S603 - our own words
+        place.server = subprocess.Popen(  # noqa: S603 - our own words
             [  # noqa: S607 - root_or_skip found it
                 "unshare",
                 "--mount",
@@ -149,12 +157,10 @@ def serving(place: Place) -> Iterator[None]:
             start_new_session=True,
         )
     try:
-        _wait(server, place, log)
+        _wait(place.server, place, log)
         yield
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+        place.stop()
 
 
 def _script(place: Place) -> str:

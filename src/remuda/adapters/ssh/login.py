@@ -95,13 +95,14 @@ def key_of(target: Target) -> asyncssh.SSHKey | None:
         return None
     try:
         return asyncssh.import_private_key(target.key.reveal())
-    except asyncssh.KeyEncryptionError:
-        why, fix = "it has a passphrase", "Give a key without one: nobody is there to type it"
-    except (asyncssh.KeyImportError, ValueError):
-        why, fix = "it is no private key", "Give a private key in OpenSSH's or PEM form"
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, ValueError) as error:
+        locked = "passphrase" in str(error).lower()
+    why = "it has a passphrase" if locked else "it is no private key"
     raise LoginRefused(
-        f"the private key for {place(target)} cannot be used", why=why, fix=fix
-    ) from None
+        f"the private key for {place(target)} cannot be used",
+        why=why,
+        fix="Give a private key in OpenSSH's or PEM form, without a passphrase: nobody is there to type it",
+    )
 
 
 def check_password(target: Target) -> None:
