@@ -1,6 +1,7 @@
-# Has launchd take a job's file anew. Arguments: the job's label, its file.
+# Has launchd take a job's file anew. Arguments: the job's label, its file, the folder of its log.
 set -eu
-label=$1 plist=$2
+label=$1 plist=$2 logs=$3
+mkdir -p "$logs"
 launchctl enable "system/$label"
 launchctl bootout "system/$label" 2>/dev/null || true
 # The old job takes a moment to go, and until then launchd refuses the new one.

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from remuda.ports.host_shell import Ran
 
 HELPER: Final = "/usr/local/bin/remuda-pf"
-LOG: Final = "/var/log/remuda/pf.log"
+LOGS: Final = "/var/log/remuda"
+LOG: Final = f"{LOGS}/pf.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +214,7 @@ def daemon_step(scripts: PfScripts, job: Job, facts: Facts) -> tuple[Step, ...]:
                 *((put(scripts, HELPER, scripts.keep, mode="0755"),) if stale else ()),
                 *((put(scripts, job.path, plist),) if old != plist else ()),
                 *(
-                    (run_script("pf-daemon", scripts.daemon, job.label, job.path),)
+                    (run_script("pf-daemon", scripts.daemon, job.label, job.path, LOGS),)
                     if reload
                     else ()
                 ),
