@@ -176,16 +176,16 @@ def _reasons(seen: AgentSeen, wanted: Wanted, plist: bytes) -> list[str]:
         reasons.append("the agent's program is not the fleet's, or was never seen to stay up")
     if seen.now["plist"] != sha256(plist).hexdigest():
         reasons.append(
-            "its launchd job is not there"
+            "the agent's launchd job is not there"
             if seen.now["plist"] == "absent"
-            else "its options changed"
+            else "the agent's options changed"
         )
     if _credential_differs(seen, wanted):
-        reasons.append("its credential is another")
+        reasons.append("the agent's credential is another")
     if not reasons and any(seen.proven.get(name) != seen.now[name] for name in _SUMS):
-        reasons.append("it was changed and not loaded since, or did not stay up")
+        reasons.append("the agent was changed and not loaded since, or did not stay up")
     if not reasons and seen.pid is None:
-        reasons.append("it does not run")
+        reasons.append("the agent does not run")
     return reasons
 
 

@@ -56,7 +56,7 @@ class HostnamePart:
             steps.append(
                 Step(
                     name=f"{NAME}-{kind}",
-                    reason=f"{kind} is {f'{seen!r}' if seen else 'not set'}, not the Node's name {name!r}",
+                    reason=f"{kind} is {repr(seen) if seen else 'not set'}, and the Node is called {name}",
                     diff=(*((f"- {kind} {seen}",) if seen else ()), f"+ {kind} {name}"),
                     apply=(Command(words=("scutil", "--set", kind, name), root=True),),
                     verify=(Probe(command=fact.command, judge=_judge(kind, name)),),

@@ -23,7 +23,7 @@ PATH: Final = "/usr/local/bin/remuda-log-bound"
 LABEL: Final = "dev.remuda.log-bound"
 
 
-def _job(bytes_max: int) -> Job:
+def job(bytes_max: int) -> Job:
     return Job(
         label=LABEL,
         program=("/bin/sh", PATH, LOGS, str(bytes_max)),
@@ -41,7 +41,7 @@ class LogsPart:
     fact: Fact[DaemonSeen] = field(init=False)
 
     def __post_init__(self) -> None:
-        seen = daemon_fact(LABEL, PATH, _job(0).path, self.scripts.seen)
+        seen = daemon_fact(LABEL, PATH, job(0).path, self.scripts.seen)
         object.__setattr__(self, "fact", seen)
 
     @property
@@ -49,7 +49,7 @@ class LogsPart:
         return (self.fact,)
 
     def _daemon(self, config: FleetConfig) -> Daemon:
-        return Daemon(path=PATH, text=self.text, job=_job(config.log_bytes_max))
+        return Daemon(path=PATH, text=self.text, job=job(config.log_bytes_max))
 
     def fleet_state(self, config: FleetConfig) -> bytes | None:
         return self._daemon(config).state
