@@ -75,6 +75,8 @@ class Guest:
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    first: str = ""
+    """What its shell is told first: functions of that shell stand in for programs."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ class Guest:
         """Start it, as the leader of a group of its own."""
         with (self.folder / "guest.log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own script
-                [*self.shell.argv, str(guest_script())],
+                [*self.shell.argv, str(self._script())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -107,6 +109,13 @@ class Guest:
                 },
             )
         self.processes.append(process)
+
+    def _script(self) -> Path:
+        if not self.first:
+            return guest_script()
+        script = self.folder / "guest.sh"
+        script.write_text(f"{self.first}\n. '{guest_script()}'\n")
+        return script
 
     def put(self, script: str = "", **more: object) -> None:
         """Put a job in: a script, unless ``more`` says otherwise."""

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 CUT_SHORT: Final = "the job was ended before its files could be packed"
+TOO_LATE: Final = "its guest took too long to pack them"
+VM_ENDED: Final = "its runner ended while it packed them"
+CANCELLED: Final = "it was told to stop while it packed them"
+OVERFULL: Final = "its guest filled its mailbox while it packed them"
+TOO_OLD: Final = "the guest of its image is too old to pack any: build it anew"
 _NONE: Final = "its guest left none"
 _CHANGED: Final = "they changed while they were read"
 

@@ -73,7 +73,7 @@ class Fetching:
         uid = self.runner.pod_uid
         for _ in range(_TRIES):
             try:
-                if (path := await self.threads(lambda: self.held.files(uid))) is not None:
+                if (path := await self.threads(lambda: self.held.files(uid, upload))) is not None:
                     return Fetched(path)
                 missing = await self._all(upload)
                 if not isinstance(missing, _All):
@@ -83,7 +83,7 @@ class Fetching:
                 log.warning("files not kept yet", pod=self.runner.pod, error=str(error))
                 await Pace(self.clock, self.ids).after_failure()
                 return None
-        if (path := await self.threads(lambda: self.held.files(uid))) is not None:
+        if (path := await self.threads(lambda: self.held.files(uid, upload))) is not None:
             return Fetched(path)
         return Spoilt("its files did not arrive as they were sent")
 

@@ -146,22 +146,24 @@ class HeldJobs:
         with self._usable("written to"), open_folder(self._folder) as folder:
             if not exists(folder, unfinished):
                 return False  # not one piece came
-            file = os.open(unfinished, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            with os.fdopen(file, "rb") as stream:
-                digest = file_digest(stream, "sha256").hexdigest()
-                size = os.fstat(stream.fileno()).st_size
-                self._sync(stream.fileno())
-            if (size, digest) != (upload.size_bytes, upload.sha256):
+            if not _is_upload(folder, unfinished, upload, sync=self._sync):
                 remove(folder, unfinished)
                 return False
             os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
             self._sync(folder)
         return True
 
-    def files(self, pod_uid: str) -> Path | None:
-        """Return where the files of a job are; None: they are not there whole."""
-        path = self._folder / _files(pod_uid)
-        return path if path.is_file() else None
+    def files(self, pod_uid: str, upload: UploadRef) -> Path | None:
+        """Return where the files of a job are; None: they are not there. Those of another job are removed."""
+        name = _files(pod_uid)
+        with self._usable("read"), open_folder(self._folder) as folder:
+            if not exists(folder, name):
+                return None
+            if _is_upload(folder, name, upload):
+                return self._folder / name
+            remove(folder, name)
+            self._sync(folder)
+        return None
 
     def drop_all_but(self, pod_uids: Collection[str]) -> tuple[str, ...]:
         """Forget what belongs to no Pod of these; return the names of the files. For what was left by a crash."""
@@ -194,6 +196,18 @@ def _file(pod_uid: str) -> str:
 
 def _files(pod_uid: str) -> str:
     return _file(pod_uid).removesuffix(_SUFFIX) + _FILES_SUFFIX
+
+
+def _is_upload(
+    folder: int, name: str, upload: UploadRef, *, sync: Callable[[int], None] = lambda _: None
+) -> bool:
+    """Say whether a file is what was sent, byte by byte: its name says only whose it is."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        digest = file_digest(stream, "sha256").hexdigest()
+        sync(stream.fileno())
+    return (size, digest) == (upload.size_bytes, upload.sha256)
 
 
 def _read(content: bytes, pod_uid: str) -> HandedJob:

@@ -41,9 +41,12 @@ from remuda.control.untrusted import (
 from remuda.model.errors import RemudaError
 from remuda.model.job_files import FILES_MAX_BYTES
 from remuda.model.mailbox import (
+    ENDED,
     EXIT,
     FILES_IN,
+    FILES_NOTE,
     FILES_OUT,
+    FILES_TAKEN,
     JOB,
     LOG,
     READY,
@@ -75,6 +78,7 @@ BOUNDS: Final = Bounds(
     large=frozenset(
         {
             FILES_IN,
+            FILES_TAKEN,
             FILES_OUT,
             _UNFINISHED_OUT,
             *(f"{UNFINISHED}{name}" for name in (FILES_IN, FILES_OUT)),
@@ -113,7 +117,10 @@ class Signs:
     """The guest has read its job."""
     holds: Holds = Holds.NOTHING
     """By names alone: whatever bears the name of a job, a job was there. In doubt, it had its one job."""
+    ended: GuestExit | None = None
+    """How its job ended, if the guest packs what the job left, or did."""
     exit: GuestExit | None = None
+    """How all of it ended: the guest says nothing more."""
     odd: tuple[str, ...] = ()
     """What was refused, as sentences. A file that was being written may be right at the next look."""
     overfull: str = ""
@@ -146,12 +153,13 @@ class HostMailbox:
             held = _held(folder)
             shown = {name for name in (READY, STARTED) if _there(folder, name, odd)}
             takes_files = READY in shown and _takes_files(folder)
-            said = _exit(folder, odd)
+            ended, said = (_exit(folder, name, odd) for name in (ENDED, EXIT))
         return Signs(
             ready=READY in shown,
             takes_files=takes_files,
             started=STARTED in shown,
             holds=held,
+            ended=ended,
             exit=said,
             odd=tuple(odd),
             overfull=too_much,
@@ -294,9 +302,17 @@ def _takes_files(folder: int) -> bool:
     return TAKES_FILES.encode() in said.split()
 
 
-def _exit(folder: int, odd: list[str]) -> GuestExit | None:
+def _files_note(folder: int) -> str:
     try:
-        content = read_file(folder, EXIT, EXIT_MAX_BYTES)
+        said = read_file(folder, FILES_NOTE, EXIT_MAX_BYTES) or b""
+    except NotAFile:
+        return ""
+    return _reason(said.decode(errors="replace"))
+
+
+def _exit(folder: int, name: str, odd: list[str]) -> GuestExit | None:
+    try:
+        content = read_file(folder, name, EXIT_MAX_BYTES)
         if content is None:
             return None
         said = msgspec.json.decode(content, type=_Exit)
@@ -304,16 +320,16 @@ def _exit(folder: int, odd: list[str]) -> GuestExit | None:
         odd.append(str(error))
         return None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        odd.append(f"{EXIT} is not what a guest writes there")
+        odd.append(f"{name} is not what a guest writes there")
         return None
     if not 0 <= said.code <= EXIT_CODE_MAX:
-        odd.append(f"{EXIT} names a code that is no exit code")
+        odd.append(f"{name} names a code that is no exit code")
         return None
     return GuestExit(
         code=said.code,
         reason=_reason(said.reason),
         finished_at=_time(said.finished_at),
-        files_note=_reason(said.files),
+        files_note=_reason(said.files) or _files_note(folder),
     )
 
 

@@ -61,6 +61,8 @@ class AgentSettings:
     """How often a running VM is looked at, beside its mailbox."""
     stop_grace_s: float = 10.0
     """How long a guest that was told to stop may take."""
+    packed_within_s: float = 600.0
+    """After the end of its job, how long a guest may pack what is to come back: longer than it allows itself."""
     ready_timeout_s: float = 600.0
     """How long a guest may take from boot until it is ready. Then its Pod fails."""
     garbage_s: float = 300.0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
+from remuda.agent.collecting import CANCELLED, OVERFULL, TOO_LATE
 from remuda.agent.decide.recorded import State, Verdict
-from remuda.agent.decide.verdict import failed, sent_home, settle
+from remuda.agent.decide.verdict import failed, sent_home, settle, without_files
 from remuda.agent.known_pods import vm_container
 from remuda.agent.mailbox import LOOK_S, HostMailboxError, take_back_once_read
 from remuda.agent.parts import Denied
@@ -22,6 +23,7 @@ from remuda.ports.vms import Power, TimedOut, VmsError
 if TYPE_CHECKING:
     from remuda.agent.care import Care, Sight, Tools
     from remuda.agent.decide.recorded import VmRecord
+    from remuda.agent.mailbox import Signs
     from remuda.kube.core import Pod
 
 log = structlog.get_logger(__name__)
@@ -106,10 +108,21 @@ class Tending:
             ),
         )
         if isinstance(end, str):
-            message = f"Dispatch wants it to stop: {end}" if end else "Dispatch wants it to stop"
-            end = failed("Cancelled", message, self._parts.clock.now())
+            end = await self._told_to_stop(care, record, end)
         if end is not None:
             await self._tools.over(care, record, await self._tools.collected(care, record, end))
+
+    async def _told_to_stop(self, care: Care, record: VmRecord, why: str) -> Verdict | None:
+        """End a job that dispatch wants no more of. One that ended before that keeps its exit code."""
+        now, signs = self._parts.clock.now(), self._tools.signs(care)
+        ended = signs.ended if record.job_files else None
+        if ended is None:
+            message = f"Dispatch wants it to stop: {why}" if why else "Dispatch wants it to stop"
+            return failed("Cancelled", message, now)
+        if record.job_deadline is not None and now >= record.job_deadline:
+            return await self._until_over(care, record)  # its time was for the job, which is done
+        said = signs.exit or without_files(ended, CANCELLED)
+        return settle(record, said, None, now, deleting=False)
 
     # --- until ready --------------------------------------------------------------------------------------------------
 
@@ -204,18 +217,30 @@ class Tending:
     async def _until_over(self, care: Care, record: VmRecord) -> Verdict | None:
         """Return how it ended, by the mailbox; None: the VM does not run any more, so look again."""
         clock, settings = self._parts.clock, self._parts.settings
-        look_at = clock.monotonic() + settings.look_s
+        look_at, ended_at = clock.monotonic() + settings.look_s, clock.monotonic()
         while True:
             signs = self._tools.signs(care)
             if signs.exit is not None:
                 return settle(record, signs.exit, None, clock.now(), deleting=False)
-            if (verdict := self._told(record, signs.overfull)) is not None:
+            if record.job_files and signs.ended is not None:
+                verdict = self._packs(record, signs, clock.monotonic() - ended_at)
+            else:
+                ended_at = clock.monotonic()
+                verdict = self._told(record, signs.overfull)
+            if verdict is not None:
                 return verdict
             if clock.monotonic() >= look_at:
                 if await self._stopped(care):
                     return None
                 look_at = clock.monotonic() + settings.look_s
             await clock.sleep(LOOK_S)
+
+    def _packs(self, record: VmRecord, signs: Signs, packs_s: float) -> Verdict | None:
+        """Say how a job ended whose files do not come; None: they may. Its deadline is no matter any more."""
+        if not signs.overfull and packs_s < self._parts.settings.packed_within_s:
+            return None
+        said = without_files(signs.ended, OVERFULL if signs.overfull else TOO_LATE)
+        return settle(record, said, None, self._parts.clock.now(), deleting=False)
 
     def _told(self, record: VmRecord, overfull: str) -> Verdict | None:
         now = self._parts.clock.now()

@@ -14,6 +14,7 @@ from remuda.adapters.qemu.channel import (
     TIMES_MAX,
     Asked,
     DiskUsed,
+    FilesBegin,
     Garbled,
     Hearing,
     Identity,
@@ -21,6 +22,7 @@ from remuda.adapters.qemu.channel import (
     MoreFiles,
     MoreLog,
     Put,
+    begin,
     done,
     more,
     put,
@@ -28,12 +30,18 @@ from remuda.adapters.qemu.channel import (
     you_are,
 )
 
-SAID = b'who\nput ready 0\ndisk 7\nlog 6\nhello\nfiles 2\n\x00\nput exit.json 10\n{"code":0}log 0\n'
+SUM = "0f" * 32
+SAID = (
+    b"who\nput ready 0\ndisk 7\nlog 6\nhello\nput ended 2\n{}begin 2 %s\nfiles 2\n\x00\n"
+    b'put exit.json 10\n{"code":0}log 0\n'
+) % SUM.encode()
 MEANT: list[Message] = [
     Asked(),
     Put("ready", b""),
     DiskUsed(7),
     MoreLog(b"hello\n"),
+    Put("ended", b"{}"),
+    FilesBegin(2, SUM),
     MoreFiles(b"\x00\n"),
     Put("exit.json", b'{"code":0}'),
     MoreLog(b""),
@@ -45,8 +53,8 @@ def test_what_a_guest_says_is_the_same_however_it_is_cut_up(cuts: list[int]) -> 
     edges = [0, *sorted(cuts), len(SAID)]
     hearing = Hearing()
     heard: list[Message] = []
-    for begin, end in pairwise(edges):
-        heard += hearing.feed(SAID[begin:end])
+    for first, last in pairwise(edges):
+        heard += hearing.feed(SAID[first:last])
     assert heard == MEANT
 
 
@@ -80,6 +88,13 @@ def test_what_a_guest_says_is_the_same_however_it_is_cut_up(cuts: list[int]) -> 
         b"put files-out.tgz 1\nx",
         b"more files-in.tgz 1\nx",
         b"files\n",
+        b"begin 1\n",
+        b"begin 1 \n",
+        b"begin 1 %s\n" % (b"0F" * 32),
+        b"begin 1 %s0\n" % (b"0f" * 32),
+        b"begin 1234567890 %s\n" % (b"0f" * 32),
+        b"begin files-out.tgz 1 %s\n" % (b"0f" * 32),
+        b"begin 1 %s\n" % (b"0f" * 32) * (TIMES_MAX + 1),
         b"files 0\n" * (FILE_CHUNKS_MAX + 1),
         b"put ready 0\n" * (TIMES_MAX + 1),
         b"who\n" * (TIMES_MAX + 1),
@@ -124,6 +139,12 @@ def test_a_job_that_prints_day_and_night_is_heard_to_its_end() -> None:
     assert list(hearing.feed(b'put exit.json 10\n{"code":0}')) == [Put("exit.json", b'{"code":0}')]
 
 
+def test_a_guest_of_an_older_image_is_understood() -> None:
+    said = b'who\nput ready 0\nput started 0\nlog 3\nhi\ndisk 7\nput exit.json 10\n{"code":3}'
+    heard = list(Hearing().feed(said))
+    assert heard[-1] == Put("exit.json", b'{"code":3}')
+
+
 def test_the_host_says_who_and_what_in_words_of_one_line() -> None:
     identity = Identity(
         host_name="remuda-a", machine_id="0f" * 16, mac="02:00:00:00:00:01", seed="ab" * 64
@@ -132,6 +153,7 @@ def test_the_host_says_who_and_what_in_words_of_one_line() -> None:
     assert said == f"id remuda-a {'0f' * 16} 02:00:00:00:00:01 12 {'ab' * 64}\n".encode()
     assert put("job.json", b"{\n}") == b"put job.json 3\n{\n}"
     assert remove("job.json") == b"rm job.json\n"
+    assert begin("files-in.tgz", 1, SUM) == f"begin files-in.tgz 1 {SUM}\n".encode()
     assert more("files-in.tgz", b"\n") == b"more files-in.tgz 1\n\n"
     assert done("files-in.tgz") == b"done files-in.tgz\n"
 

@@ -94,6 +94,7 @@ guest.sendall(b"who\\n")
 heard = guest.makefile("rb")
 assert heard.readline().startswith(b"id a ")
 guest.sendall(b"put ready 0\\n")
+assert heard.readline() == b"knows files\\n"  # which a guest of an older image leaves out
 assert heard.readline() == b"put job.json 7\\n"
 assert heard.read(7) == b'{"a":1}'
 guest.sendall(b"put started 0\\nlog 3\\nhi\\n")
@@ -128,13 +129,19 @@ import hashlib
 heard = guest.makefile("rb")
 guest.sendall(b"put ready 5\\nfiles")
 came = b""
+_, name, size, digest = heard.readline().split()
 while (line := heard.readline()).startswith(b"more files-in.tgz "):
     came += heard.read(int(line.split()[2]))
 assert line == b"done files-in.tgz\\n", line
+assert (name, int(size)) == (b"files-in.tgz", len(came))
+assert digest == hashlib.sha256(came).hexdigest().encode()
+assert heard.readline() == b"knows files\\n"
 assert heard.readline() == b"put job.json 2\\n"
 assert heard.read(2) == b"{}"
 guest.sendall(b"put started 0\\n")
 back = hashlib.sha256(came).digest() * 8000
+begin = f"begin {len(back)} {hashlib.sha256(back).hexdigest()}\\n".encode()
+guest.sendall(begin + b"files 5\\nwrong" + begin)  # a first try broke off
 for at in range(0, len(back), 65536):
     piece = back[at : at + 65536]
     guest.sendall(b"files %d\\n" % len(piece) + piece)
@@ -162,6 +169,8 @@ async def test_a_guest_cannot_fill_the_disk_with_files_nor_leave_half_of_them(
 ) -> None:
     await guest.run(
         """
+size = (64 * 16 + 1) * 65536
+guest.sendall(b"begin %d %s\\n" % (size, b"0f" * 32))
 piece = b"files 65536\\n" + bytes(65536)
 for _ in range(64 * 16 + 1):
     guest.sendall(piece)
@@ -172,9 +181,77 @@ halted()
     assert (await guest.ended()).how == "halted", guest.log()
     signs = guest.mailbox.look()
     assert signs.exit is not None
+    assert "they have more than" in signs.exit.files_note
     assert signs.overfull == ""
-    names = [file.name for file in (guest.folder / "mailbox").iterdir()]
-    assert [name for name in names if "files" in name] == []
+    assert _files(guest) == ["files-out.note"]
+
+
+def _files(guest: Played) -> list[str]:
+    return [file.name for file in (guest.folder / "mailbox").iterdir() if "files" in file.name]
+
+
+WHOLE = hashlib.sha256(b"hello").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        pytest.param(f"begin 5 {WHOLE}\nfiles 4\nhell", "whole", id="less than was announced"),
+        pytest.param(f"begin 5 {WHOLE}\nfiles 6\nhello!", "whole", id="more than was announced"),
+        pytest.param(f"begin 5 {WHOLE}\nfiles 5\nhullo", "whole", id="something else"),
+        pytest.param(f"begin 5 {WHOLE}\n", "whole", id="nothing"),
+        pytest.param(
+            f"begin 5 {WHOLE}\nfiles 5\nhello" * 2 + f"begin 5 {WHOLE}\nfiles 1\nh",
+            "whole",
+            id="a last try that broke off",
+        ),
+        pytest.param("files 5\nhello", "without their size", id="nothing that was announced"),
+    ],
+)
+async def test_files_that_do_not_come_whole_are_not_delivered_and_said_to_be_so(
+    guest: Played, said: str, why: str
+) -> None:
+    end = 'put exit.json 10\n{"code":3}'
+    await guest.run(f"guest.sendall({(said + end).encode()!r}); halted()")
+    assert (await guest.ended()).how == "halted", guest.log()
+    signs = guest.mailbox.look()
+    assert signs.exit is not None
+    assert signs.exit.code == 3
+    assert why in signs.exit.files_note
+    assert _files(guest) == ["files-out.note"]
+
+
+async def test_files_that_come_twice_and_an_end_that_does_are_taken_once(guest: Played) -> None:
+    once = f'begin 5 {WHOLE}\nfiles 5\nhelloput exit.json 10\n{{"code":3}}'.encode()
+    await guest.run(f"guest.sendall({once * 3!r}); halted()")
+    assert (await guest.ended()).how == "halted", guest.log()
+    signs = guest.mailbox.look()
+    assert signs.exit is not None
+    assert signs.exit.files_note == ""
+    assert guest.mailbox.files_part(0, 100) == b"hello"
+    assert _files(guest) == ["files-out.tgz"]
+
+
+async def test_a_host_that_cannot_keep_what_comes_back_says_so(guest: Played) -> None:
+    (guest.folder / "mailbox/.remuda-unfinished-files-out.tgz/x").mkdir(parents=True)  # no room
+    said = f'begin 5 {WHOLE}\nfiles 5\nhelloput exit.json 10\n{{"code":3}}'.encode()
+    await guest.run(f"guest.sendall({said!r}); halted()")
+    assert (await guest.ended()).how == "halted", guest.log()
+    signs = guest.mailbox.look()
+    assert signs.exit is not None
+    assert signs.exit.files_note.startswith("the host could not keep them")
+
+
+async def test_how_a_job_ended_is_known_though_its_guest_died_while_it_sent_files(
+    guest: Played,
+) -> None:
+    said = f'put ended 10\n{{"code":3}}begin 5 {WHOLE}\nfiles 4\nhell'.encode()
+    await guest.run(f"guest.sendall({said!r}); halted()")
+    await guest.ended()
+    signs = guest.mailbox.look()
+    assert signs.ended is not None
+    assert (signs.ended.code, signs.exit) == (3, None)
+    assert _files(guest) == []
 
 
 async def test_a_guest_that_writes_other_files_is_not_heard_any_more(guest: Played) -> None:

@@ -31,7 +31,7 @@ from remuda.kube.core import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, Namespace, 
 from remuda.kube.decoding import Decoding
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import VM
-from remuda.model.mailbox import EXIT, FILES_IN, FILES_OUT, JOB, READY, STARTED, STOP
+from remuda.model.mailbox import ENDED, EXIT, FILES_IN, FILES_OUT, JOB, READY, STARTED, STOP
 from remuda.ports.desk import HandedJob, JobKind
 from remuda.ports.kube import Manifest, NotFound, Query
 from remuda.ports.vms import GOLDEN_PREFIX, NameTaken, golden_name, vm_name
@@ -91,6 +91,9 @@ class Guests:
     """What they say that they know when they are ready."""
     leaves: bytes = b""
     """The archive that their jobs leave."""
+    packs_s: float | None = None
+    """How long they pack that; None: as guests of older images do, which say nothing before they have."""
+    dies_packing: bool = False
     seen: dict[str, Guest] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -123,10 +126,16 @@ class Guests:
         elif (
             guest.done_at is None and guest.job_at is not None and now >= guest.job_at + self.job_s
         ):
+            box, said = self.vms.mailbox(name), {"code": self.code, "reason": "done"}
+            if self.packs_s is not None:
+                (box / ENDED).write_text(json.dumps(said))
+                if self.dies_packing:
+                    self.vms.halt(name)
+            if now < guest.job_at + self.job_s + (self.packs_s or 0.0):
+                return
             if self.leaves:
-                (self.vms.mailbox(name) / FILES_OUT).write_bytes(self.leaves)
-            said = json.dumps({"code": self.code, "reason": "done"})
-            (self.vms.mailbox(name) / EXIT).write_text(said)
+                (box / FILES_OUT).write_bytes(self.leaves)
+            (box / EXIT).write_text(json.dumps(said))
             guest.done_at = now
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
+from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.agent.collecting import CUT_SHORT
+from remuda.agent.collecting import CANCELLED, CUT_SHORT, TOO_LATE, TOO_OLD, VM_ENDED
 from remuda.agent.decide.recorded import State
 from remuda.agent.jobs import JobTimes
 from remuda.agent.mailbox import HostMailbox
 from remuda.agent.parts import Denied
 from remuda.kube.names import JOB_DELIVERED
 from remuda.model.job_files import FILES_MAX_BYTES
-from remuda.model.mailbox import EXIT, FILES_IN, FILES_OUT, READY
+from remuda.model.mailbox import ENDED, EXIT, FILES_IN, FILES_NOTE, FILES_OUT, FILES_TAKEN, READY
 from remuda.ports.desk import FilesRefused, GoHome, HandedJob, NotYou, ReportReply, UploadRef
 from tests.unit.agent.barn import Barn, scenario
 from tests.unit.agent.builders import UID
@@ -104,6 +106,24 @@ async def test_files_that_are_not_given_keep_the_job_from_its_beginning(tmp_path
     assert await side.jobs.next(RUNNER) == GoHome("enough")
     assert side.desks.told == [], "it was never asked to begin"
     assert side.files() == []
+
+
+@pytest.mark.parametrize("left", [b"another job's archive...", TEXT[::-1], TEXT[:-1]])
+def test_files_of_another_job_that_lie_there_are_never_delivered(
+    left: bytes, tmp_path: Path
+) -> None:
+    @on_virtual_time
+    async def play() -> None:
+        side = a_side(tmp_path)
+        (tmp_path / "held" / FILES_FILE).write_bytes(left)
+
+        job = await side.jobs.next(RUNNER)
+
+        assert isinstance(job, HandedJob)
+        assert job.files is not None
+        assert job.files.read_bytes() == TEXT
+
+    play()
 
 
 @pytest.mark.parametrize("stored", [b"", TEXT[:-1], TEXT + b"!", b"?" * len(TEXT)])
@@ -292,6 +312,100 @@ async def test_a_job_that_is_stopped_says_that_its_files_were_not_packed(barn: B
     assert barn.host.dispatch.ended["local-1"].files_note == CUT_SHORT
 
 
+# --- While its files are packed --------------------------------------------------------------------------------------
+
+
+async def packing(barn: Barn, **more: object) -> None:
+    """Have a short job, and its guest pack what it left."""
+    await barn.add_pod()
+    job = a_job_with_files(barn)
+    document = json.dumps({"job_id": "local-1", "script": "true", **more}).encode()
+    barn.host.guests.knows, barn.host.guests.leaves = "files", b"left"
+    barn.host.guests.code, barn.host.guests.job_s = 7, 2.0
+    barn.host.dispatch.queue.put_nowait(replace(job, document=document))
+    barn.start()
+    await barn.until_condition(JOB_DELIVERED)
+
+
+def end_of(barn: Barn) -> tuple[int, str, str]:
+    end = barn.host.dispatch.ended["local-1"]
+    return end.exit_code, end.reason, end.files_note
+
+
+@scenario()
+async def test_a_job_that_ended_is_not_too_late_because_its_files_are_packed_after_its_deadline(
+    barn: Barn,
+) -> None:
+    barn.host.guests.packs_s = 30.0
+    deadline = barn.host.clock.now() + timedelta(seconds=20)
+    await packing(barn, deadline=deadline.isoformat())
+    await barn.later(20)
+    barn.host.dispatch.stop.set_result("that time is over")  # as dispatch says then, too
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", "")
+
+
+@scenario(packed_within_s=20.0)
+async def test_packing_that_never_ends_costs_the_files_alone(barn: Barn) -> None:
+    barn.host.guests.packs_s = 1e9
+    await packing(barn)
+    await barn.later(15)
+    assert "local-1" not in barn.host.dispatch.ended, "it may take its time"
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", TOO_LATE)
+    assert "FilesNotCollected" in await barn.reasons()
+
+
+@scenario()
+async def test_a_guest_that_dies_while_it_packs_has_said_how_its_job_ended(barn: Barn) -> None:
+    barn.host.guests.packs_s, barn.host.guests.dies_packing = 1e9, True
+    await packing(barn)
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", VM_ENDED)
+
+
+@scenario()
+async def test_who_cancels_while_files_are_packed_gets_the_exit_code_at_once(barn: Barn) -> None:
+    barn.host.guests.packs_s = 1e9
+    await packing(barn)
+    await barn.later(10)
+    barn.host.dispatch.stop.set_result("it was cancelled")
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", CANCELLED)
+
+
+@scenario()
+async def test_of_a_job_without_files_an_early_word_is_not_waited_for(barn: Barn) -> None:
+    """A guest that says that it packs, though nobody asked for files, gets no more time by that."""
+    await barn.add_pod()
+    barn.host.guests.packs_s = 1e9
+    barn.host.guests.job_s = 2.0
+    deadline = barn.host.clock.now() + timedelta(seconds=20)
+    barn.host.dispatch.add("local-1", deadline=deadline.isoformat())
+    barn.start()
+    await barn.until_phase("Failed")
+
+    assert end_of(barn)[1] == "DeadlineExceeded"
+
+
+@scenario()
+async def test_a_guest_of_an_older_image_that_packs_nothing_is_said_to_be_too_old(
+    barn: Barn,
+) -> None:
+    await barn.add_pod()
+    barn.host.guests.code = 7
+    job = replace(a_job_with_files(barn), upload=None, files=None)
+    barn.host.dispatch.queue.put_nowait(job)
+    barn.start()
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", TOO_OLD)
+
+
 @scenario()
 async def test_a_guest_that_knows_nothing_of_files_is_given_no_job_that_needs_some(
     barn: Barn,
@@ -327,6 +441,41 @@ def test_files_are_in_the_mailbox_whole_and_go_with_the_job(tmp_path: Path) -> N
     assert mailbox.look().overfull == ""
     mailbox.take_job_back()
     assert list((tmp_path / "box").iterdir()) == []
+
+
+def test_a_mailbox_shows_how_a_job_ended_while_its_files_are_packed(tmp_path: Path) -> None:
+    box, mailbox = tmp_path / "box", HostMailbox(tmp_path / "box")
+    mailbox.make()
+    for said, code in ((b'{"code": 7}', 7), (b"{", None), (b'{"code": 256}', None)):
+        (box / ENDED).write_bytes(said)
+        signs = mailbox.look()
+        assert (signs.ended.code if signs.ended else None, signs.exit) == (code, None)
+        assert bool(signs.odd) == (code is None)
+    (box / ENDED).unlink()
+    (box / ENDED).symlink_to("/etc/passwd")
+    assert mailbox.look().ended is None
+
+
+def test_a_note_of_the_line_counts_where_the_guest_has_none(tmp_path: Path) -> None:
+    box, mailbox = tmp_path / "box", HostMailbox(tmp_path / "box")
+    mailbox.make()
+    (box / FILES_NOTE).write_bytes(b"torn\x1b" + b"!" * 500)
+    for said, note in (("", "torn !!!"), ("none", "none")):
+        (box / EXIT).write_text(json.dumps({"code": 0, "files": said}))
+        end = mailbox.look().exit
+        assert end is not None
+        assert end.files_note.startswith(note)
+        assert len(end.files_note) <= 200
+
+
+def test_files_that_a_guest_has_taken_are_its_own_and_fill_no_mailbox(tmp_path: Path) -> None:
+    box, mailbox = tmp_path / "box", HostMailbox(tmp_path / "box")
+    mailbox.make()
+    with (box / FILES_TAKEN).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, FILES_MAX_BYTES)
+    mailbox.take_job_back()
+    assert (box / FILES_TAKEN).exists()
+    assert mailbox.look().overfull == ""
 
 
 def test_the_guests_own_note_is_bounded_and_plain(tmp_path: Path) -> None:

@@ -6,9 +6,13 @@ mailbox are understood, by their names, each within its size and only so often. 
 guest is not heard any more: there is no way back from half a message.
 
 A message is a line and, where the line ends with a size, that many bytes. From the guest: ``who`` (it asks who it is),
-``put NAME SIZE``, ``log SIZE`` (more of runner.log), ``files SIZE`` (more of what is to come back), ``disk PERCENT``.
-From the host: ``id …``, ``put NAME SIZE``, ``more NAME SIZE`` and at its end ``done NAME`` (a file that is too large to
-be put at once), ``rm NAME``, ``off``.
+``put NAME SIZE``, ``log SIZE`` (more of runner.log), ``disk PERCENT``; ``begin SIZE SHA256`` (of the archive that is to
+come back, from its first byte on, whatever came of it before) and then ``files SIZE`` (more of it).
+From the host: ``id …``, ``put NAME SIZE``, ``rm NAME``, ``off``, ``knows files``; ``begin NAME SIZE SHA256``,
+``more NAME SIZE`` and at its end ``done NAME`` (a file that is too large to be put at once).
+
+Images and hosts are of different versions. A guest leaves out what the host says that it does not understand, so a host
+may say anything new; a guest says ``begin``, ``files`` and ``put ended`` only to a host that ``knows files``.
 """
 
 from __future__ import annotations
@@ -17,12 +21,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from remuda.model.mailbox import EXIT, FILES_IN, JOB, READY, STARTED, STOP
+from remuda.model.mailbox import ENDED, EXIT, FILES_IN, JOB, READY, STARTED, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIZES_MAX: Final = {READY: 4096, STARTED: 4096, EXIT: 16 * 1024}
+SIZES_MAX: Final = {READY: 4096, STARTED: 4096, ENDED: 16 * 1024, EXIT: 16 * 1024}
 """What a guest may put into its mailbox, and how large each file may be."""
 TIMES_MAX: Final = 16
 """How often it may put each."""
@@ -35,9 +39,11 @@ FILE_CHUNKS_MAX: Final = 100_000
 DISKS_MAX: Final = 100_000
 """How often it may say how full its disk is; each time a file is written."""
 JOB_MAX_BYTES: Final = 4 * 1024 * 1024
-LINE_MAX_BYTES: Final = 64
+LINE_MAX_BYTES: Final = 96
 _LINE: Final = re.compile(
-    rb"(?:(who)|put ([a-z.]{1,16}) ([0-9]{1,7})|(log|files) ([0-9]{1,7})|disk ([0-9]{1,3}))\Z"
+    rb"(?:(?P<who>who)|put (?P<name>[a-z.]{1,16}) (?P<size>[0-9]{1,7})"
+    rb"|(?P<part>log|files) (?P<more>[0-9]{1,7})|disk (?P<percent>[0-9]{1,3})"
+    rb"|begin (?P<all>[0-9]{1,9}) (?P<sha256>[0-9a-f]{64}))\Z"
 )
 _PERCENT_MAX: Final = 100
 
@@ -74,13 +80,21 @@ class MoreFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesBegin:
+    """The archive that is to come back follows, from its first byte on."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class DiskUsed:
     """How full the guest's disk is."""
 
     percent: int
 
 
-Message: TypeAlias = Asked | Put | MoreLog | MoreFiles | DiskUsed
+Message: TypeAlias = Asked | Put | MoreLog | FilesBegin | MoreFiles | DiskUsed
 
 
 @dataclass(slots=True)
@@ -123,22 +137,25 @@ class Hearing:
         found = _LINE.match(line)
         if found is None:
             raise Garbled("a line is none that a guest says")
-        who, name, size, part, more, percent = found.groups()
-        if who or percent is not None:
-            self._count("who" if who else "disk", TIMES_MAX if who else DISKS_MAX)
-            if who:
-                return Asked()
-            if int(percent) > _PERCENT_MAX:
+        if found["who"]:
+            self._count("who", TIMES_MAX)
+            return Asked()
+        if found["percent"]:
+            self._count("disk", DISKS_MAX)
+            if int(found["percent"]) > _PERCENT_MAX:
                 raise Garbled("a disk is more than full")
-            return DiskUsed(int(percent))
-        if part is not None:
-            times_max = CHUNKS_MAX if part == b"log" else FILE_CHUNKS_MAX
-            self._awaits(part.decode(), int(more), CHUNK_MAX_BYTES, times_max)
-        else:
-            known = name.decode()
-            if known not in SIZES_MAX:
-                raise Garbled("a file has a name that no guest's file has")
-            self._awaits(known, int(size), SIZES_MAX[known], TIMES_MAX)
+            return DiskUsed(int(found["percent"]))
+        if found["all"]:
+            self._count("begin", TIMES_MAX)
+            return FilesBegin(int(found["all"]), found["sha256"].decode())
+        if found["part"]:
+            times_max = CHUNKS_MAX if found["part"] == b"log" else FILE_CHUNKS_MAX
+            self._awaits(found["part"].decode(), int(found["more"]), CHUNK_MAX_BYTES, times_max)
+            return None
+        known = found["name"].decode()
+        if known not in SIZES_MAX:
+            raise Garbled("a file has a name that no guest's file has")
+        self._awaits(known, int(found["size"]), SIZES_MAX[known], TIMES_MAX)
         return None
 
     def _awaits(self, name: str, size: int, size_max: int, times_max: int) -> None:
@@ -198,6 +215,12 @@ def put(name: str, content: bytes) -> bytes:
     return f"put {name} {len(content)}\n".encode() + content
 
 
+def begin(name: str, size_bytes: int, sha256: str) -> bytes:
+    """Say of a file whose parts follow how much it is and what: the guest takes it as a whole or not at all."""
+    assert name == FILES_IN
+    return f"begin {name} {size_bytes} {sha256}\n".encode()
+
+
 def more(name: str, content: bytes) -> bytes:
     """Send the next part of a file that is not in the guest's mailbox before ``done``."""
     assert name == FILES_IN
@@ -217,5 +240,7 @@ def remove(name: str) -> bytes:
     return f"rm {name}\n".encode()
 
 
+KNOWS_FILES: Final = b"knows files\n"
+"""Tell the guest that it may say what hosts of older versions would take for nonsense."""
 OFF: Final = b"off\n"
 """Have the guest power off."""

@@ -21,11 +21,11 @@ from typing import Final
 
 from remuda.adapters.qemu import channel, machine, plan, qmp
 from remuda.adapters.qemu.endings import ending
+from remuda.adapters.qemu.line_files import PIECE_BYTES, FilesBack, FilesThere
 from remuda.adapters.qemu.snapshotting import Snapshotting, Step
-from remuda.control.durable import UNFINISHED, remove, write_whole
-from remuda.control.untrusted import NotAFile, exists, read_file, read_part
-from remuda.model.job_files import FILES_MAX_BYTES
-from remuda.model.mailbox import EXIT, FILES_IN, FILES_OUT, JOB, LOG, STOP
+from remuda.control.durable import write_whole
+from remuda.control.untrusted import NotAFile, exists, read_file
+from remuda.model.mailbox import EXIT, FILES_NOTE, JOB, LOG, STOP
 
 TICK_S: Final = 0.05
 """How often to look whether the host has put something into the mailbox."""
@@ -33,7 +33,6 @@ BREATH_S: Final = 0.005
 """How long to rest after each piece that was read: a guest that talks without end gets little of the host's CPU."""
 ROOM_S: Final = 1.0
 """How long to wait before a guest whose disk found no room on the host tries again."""
-PIECE_BYTES: Final = 64 * 1024
 OUTPUT_MAX_BYTES: Final = 1024 * 1024
 """How much of the guest's console and QEMU's errors is kept from the beginning on."""
 LOG_MAX_BYTES: Final = 16 * 1024 * 1024
@@ -42,7 +41,6 @@ TAIL_BYTES: Final = 64 * 1024
 """How much of what comes after that is kept, of the very end."""
 TO_GUEST_BYTES: Final = 1024 * 1024
 """How much may wait to be read by the guest before more of a large file is added to it."""
-_UNFINISHED_FILES: Final = f"{UNFINISHED}{FILES_OUT}"
 
 
 class Bounded:
@@ -73,51 +71,6 @@ class Bounded:
         self._dropped = 0
 
 
-class FilesBack:
-    """The archive that a guest sends back: whole and within its bound, or not at all."""
-
-    def __init__(self, folder: int) -> None:
-        self._folder = folder
-        self._file: int | None = None
-        self._size, self._failed = 0, False
-
-    def add(self, content: bytes) -> None:
-        self._size += len(content)
-        if self._failed or self._size > FILES_MAX_BYTES:
-            self._failed = True
-            return
-        try:
-            if self._file is None:
-                remove(self._folder, _UNFINISHED_FILES)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._file = os.open(_UNFINISHED_FILES, flags, 0o600, dir_fd=self._folder)
-            view = memoryview(content)
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError:
-            self._failed = True  # no room: half an archive is none
-
-    def finish(self) -> None:
-        """Put it where the agent looks for it. What comes after that is nobody's."""
-        if self._file is not None and not self._failed:
-            with contextlib.suppress(OSError):
-                os.rename(
-                    _UNFINISHED_FILES,
-                    FILES_OUT,
-                    src_dir_fd=self._folder,
-                    dst_dir_fd=self._folder,
-                )
-        self.abandon()
-
-    def abandon(self) -> None:
-        self._failed = True
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        with contextlib.suppress(OSError):
-            remove(self._folder, _UNFINISHED_FILES)
-
-
 class Mailbox:
     """The folder that stands for the guest's mailbox. Only the host writes into it: the agent, and this process."""
 
@@ -127,15 +80,13 @@ class Mailbox:
         self._log: Bounded | None = None
         self._gave = self._took_back = self._stopped = False
         self._undelivered: dict[str, bytes] = {}
-        self._files = FilesBack(self._folder)
-        self._sent_files: int | None = 0
-        """How much of the job's files the guest was sent; None: all, or there are none."""
+        self._files, self._job_files = FilesBack(self._folder), FilesThere(self._folder)
 
     def heard(self, message: channel.Message) -> None:
         match message:
             case channel.Put(name, content):
-                if name == EXIT:
-                    self._files.finish()
+                if name == EXIT and (why := self._files.finish()):
+                    self._undelivered[FILES_NOTE] = why.encode()
                 if name == EXIT and self._log is not None:
                     self._log.finish()
                 self._undelivered[name] = content
@@ -143,6 +94,8 @@ class Mailbox:
             case channel.MoreLog(content):
                 with contextlib.suppress(OSError):  # no room for its file: that costs words
                     self._open_log().write(content)
+            case channel.FilesBegin():
+                self._files.begin(message)
             case channel.MoreFiles(content):
                 self._files.add(content)
             case channel.Asked() | channel.DiskUsed():
@@ -164,23 +117,20 @@ class Mailbox:
             self._took_back = True
             return channel.remove(JOB)
         if not self._gave and exists(self._folder, JOB):
-            if self._sent_files is not None:
-                return self._more_files(self._sent_files)
-            self._gave = True
-            with contextlib.suppress(NotAFile):
-                return channel.put(JOB, read_file(self._folder, JOB, channel.JOB_MAX_BYTES) or b"")
+            return self._more_of_job()
         return b""
 
-    def _more_files(self, offset: int) -> bytes:
-        """Return the next part of the files that the job needs: they are there before it."""
-        part = None
-        with contextlib.suppress(NotAFile, OSError):
-            part = read_part(self._folder, FILES_IN, offset, PIECE_BYTES)
-        if part:
-            self._sent_files = offset + len(part)
-            return channel.more(FILES_IN, part)
-        self._sent_files = None
-        return channel.done(FILES_IN) if offset else self.to_say()
+    def _more_of_job(self) -> bytes:
+        """Return the next of the files that the job needs, and then the job: they are there before it."""
+        if not self._job_files.is_over:
+            said = self._job_files.next()
+            if said or not self._job_files.is_over:
+                return said
+        self._gave = True
+        with contextlib.suppress(NotAFile):
+            job = read_file(self._folder, JOB, channel.JOB_MAX_BYTES) or b""
+            return channel.KNOWS_FILES + channel.put(JOB, job)
+        return b""
 
     def finish(self) -> None:
         if self._log is not None:

@@ -7,7 +7,7 @@ true. A guest that said nothing is never taken for one that succeeded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.agent.decide.recorded import State, Verdict
@@ -28,7 +28,7 @@ MESSAGE_MAX_CHARS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestExit:
-    """What the guest wrote into ``exit.json``, after it was checked."""
+    """What the guest wrote into ``exit.json`` or ``ended``, after it was checked."""
 
     code: int
     reason: str = ""
@@ -45,6 +45,11 @@ def settle(
         return _reported(record, guest, end, now)
     reason, message = _unreported(record, end or RunEnd(), deleting=deleting)
     return failed(reason, message, _believable(record, end.at if end else None, now))
+
+
+def without_files(ended: GuestExit | None, why: str) -> GuestExit | None:
+    """Return the end of a job whose guest will not say more: its code is its own, whatever became of its files."""
+    return replace(ended, files_note=ended.files_note or why) if ended is not None else None
 
 
 def is_reported(verdict: Verdict) -> bool:
