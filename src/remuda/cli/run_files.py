@@ -66,8 +66,8 @@ class Carrying:
             return _without(verdict, f"no files came back: {note}")
         try:
             done = await self._fetched(run, outcome.id, outcome.files_bytes)
-        except RemudaError as error:
-            return _without(verdict, f"{error.what}: {plain(error.why)}. {error.fix}")
+        except (Stopped, RemudaError) as error:
+            return _broke_off(verdict, error, run.stop.code)
         return self._said(run, verdict, done, plain(outcome.files_note))
 
     # --- there ---
@@ -113,6 +113,8 @@ class Carrying:
             async def once() -> None:
                 async with aclosing(run.api.files(job_id, offset=archive.tell())) as pieces:
                     async for piece in pieces:
+                        if run.stop.code is not None:
+                            raise Stopped
                         archive.write(piece)
                         waited_s = run.clock.monotonic() - began_at
                         run.screen.progress(what, waited_s, (archive.tell(), size))
@@ -128,7 +130,9 @@ class Carrying:
                     fix="Make room for temporary files (TMPDIR)",
                 ) from None
             archive.seek(0)
-            return await asyncio.to_thread(unpack, archive, self.download)
+            return await asyncio.to_thread(
+                unpack, archive, self.download, is_stopped=lambda: run.stop.code is not None
+            )
 
     def _said(self, run: Run, verdict: Verdict, done: Unpacked, note: str) -> Verdict:
         """Say what was written, and what was not."""
@@ -145,10 +149,19 @@ class Carrying:
         return verdict
 
 
-def _without(verdict: Verdict, why: str) -> Verdict:
-    """Return a verdict on a run whose files did not all come back."""
+def _without(verdict: Verdict, why: str, *, code: int = FAILED) -> Verdict:
+    """Return a verdict on a run whose files did not all come back. The code is for a command that succeeded."""
     says = f"{verdict.says}\nremuda: {why}" if verdict.says else why
-    return Verdict(FAILED if verdict.code == OK else verdict.code, says)
+    return Verdict(code if verdict.code == OK else verdict.code, says)
+
+
+def _broke_off(verdict: Verdict, error: Stopped | RemudaError, asked: int | None) -> Verdict:
+    """Return a verdict on a run whose files were being fetched or written when something went wrong."""
+    if asked is not None and isinstance(error, Stopped | ApiUnavailable):
+        says = "stopped before all files were here; what was written of them is whole"
+        return _without(verdict, says, code=asked)
+    assert isinstance(error, RemudaError), "only who is asked to stops"
+    return _without(verdict, f"{error.what}: {plain(error.why)}. {error.fix}")
 
 
 def _some(texts: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from remuda.cli.packing import Stopped
 from remuda.model.errors import RemudaError
 from remuda.model.job_files import covers
 
@@ -85,12 +86,16 @@ class _Refused(Exception):
 
 
 class _Bounded(io.RawIOBase):
-    """The unpacked bytes of an archive, of which only so many exist and only so many are read at once."""
+    """
+    The unpacked bytes of an archive, of which only so many exist and only so many are read at once.
 
-    def __init__(self, archive: BinaryIO, bytes_max: int) -> None:
+    Everything that takes long reads them, so here it ends when somebody asks us to.
+    """
+
+    def __init__(self, archive: BinaryIO, bytes_max: int, is_stopped: Callable[[], bool]) -> None:
         super().__init__()
         self._stream = gzip.GzipFile(fileobj=archive, mode="rb")
-        self._bytes_max = bytes_max
+        self._bytes_max, self._is_stopped = bytes_max, is_stopped
 
     def readable(self) -> bool:
         return True
@@ -102,13 +107,19 @@ class _Bounded(io.RawIOBase):
         if not 0 <= size <= _READ_MAX_BYTES:
             raise tarfile.ReadError("an entry makes no sense")
         self._check(self._stream.tell() + size)
+        if self._is_stopped():
+            raise Stopped
         return self._stream.read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence != os.SEEK_SET:
             raise tarfile.ReadError("an entry makes no sense")
         self._check(offset)
-        return self._stream.seek(offset)
+        if offset < self._stream.tell():
+            self._stream.rewind()
+        while (left := offset - self._stream.tell()) > 0 and self.read(min(left, _PIECE_BYTES)):
+            pass  # piece by piece: a few bytes of an archive may stand for gigabytes
+        return self._stream.tell()
 
     def tell(self) -> int:
         return self._stream.tell()
@@ -124,13 +135,21 @@ class _Bounded(io.RawIOBase):
 
 
 def unpack(
-    archive: BinaryIO, wanted: Sequence[Wanted], *, bytes_max: int = UNPACKED_MAX_BYTES
+    archive: BinaryIO,
+    wanted: Sequence[Wanted],
+    *,
+    bytes_max: int = UNPACKED_MAX_BYTES,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Unpacked:
-    """Write what was asked for. Raises DownloadFailed; what was written before that stays."""
+    """
+    Write what was asked for. Raises DownloadFailed, and Stopped if somebody asked us to end.
+
+    What was written before that stays; each file of it is whole.
+    """
     done = Unpacked()
     unpacking = _Unpacking(wanted, done, bytes_max)
     try:
-        bounded = _Bounded(archive, bytes_max)
+        bounded = _Bounded(archive, bytes_max, is_stopped)
         with tarfile.open(fileobj=bounded, mode="r:") as tar:
             unpacking.run(tar)
         bounded.drain()

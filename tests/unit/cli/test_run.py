@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import os
 import shlex
 import signal
 import sys
+import tarfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -239,6 +241,43 @@ async def test_a_folder_is_sent_before_its_job_and_what_came_back_is_written(
     assert "never: the job left no such file" in err
     back = (tmp_path / "back" / "a").read_bytes()
     assert back == (tmp_path / "tree" / "a").read_bytes()
+
+
+def _takes_minutes() -> bytes:
+    """Return an archive with a file that is written at once, and links to it, each of which is read from the top on."""
+
+    def head(name: str, size: int, link: str = "") -> bytes:
+        info = tarfile.TarInfo(name)
+        info.size, info.linkname = size, link
+        info.type = tarfile.LNKTYPE if link else tarfile.REGTYPE
+        return info.tobuf(tarfile.GNU_FORMAT)
+
+    zeros, pieces = bytes(1024 * 1024), 256
+    links = b"".join(head(f"dist/{number}", 0, "dist/a") for number in range(1000))
+    parts = [head("unasked", pieces * len(zeros)), *[zeros] * pieces]
+    parts += [head("dist/a", 1), b"1".ljust(512, b"\0"), links, bytes(1024)]
+    packed = {part: gzip.compress(part) for part in set(parts)}
+    return b"".join(packed[part] for part in parts)
+
+
+async def test_a_signal_ends_the_unpacking_at_once_and_what_is_there_is_whole(
+    tmp_path: Path,
+) -> None:
+    async with a_stage() as stage:
+        process = await stage.start(f"--download=dist:{tmp_path}", "--", "true")
+        await stage.begun()
+        await stage.sends(_takes_minutes())
+        await stage.says(exit={"code": 0})
+
+        async def is_there() -> bool:
+            return (tmp_path / "dist" / "a").exists()
+
+        await eventually(is_there, within_s=WAIT_S)
+        process.send_signal(signal.SIGINT)
+        code, _, err = await ended(process)
+    assert code == 130
+    assert "stopped before all files were here" in err
+    assert {path.read_bytes() for path in (tmp_path / "dist").iterdir()} == {b"1"}
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,39 @@ def test_an_archive_that_swells_is_given_up(tmp_path: Path) -> None:
     assert list(tmp_path.glob(".*")) == []
 
 
+class After:
+    """Asks to end when it was asked so often whether somebody does."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __call__(self) -> bool:
+        self.times -= 1
+        return self.times < 0
+
+
+def test_whoever_is_asked_to_end_unpacks_no_further_and_leaves_no_half_file(tmp_path: Path) -> None:
+    contents = {"a": b"1", "b": bytes(3_000_000), "c": b"3"}
+    archive = an_archive(*contents.items())
+    (tmp_path / "b").write_bytes(b"as it was")
+    seen = set()
+    for times in range(60):
+        archive.seek(0)
+        with pytest.raises(Stopped):
+            unpack(archive, [Wanted(".", tmp_path)], is_stopped=After(times))
+        there = below(tmp_path)
+        assert all(data in (contents[name], b"as it was") for name, data in there.items())
+        seen.add(len(there))
+    assert len(seen) > 1, "it was asked to end at several places"
+
+
+def test_it_can_be_ended_while_it_passes_over_what_nobody_asked_for(tmp_path: Path) -> None:
+    archive = an_archive(("a", b"1"), ("zeros", bytes(30_000_000)), ("z", b"2"))
+    with pytest.raises(Stopped):
+        unpack(archive, [Wanted("a", tmp_path), Wanted("z", tmp_path)], is_stopped=After(100))
+    assert below(tmp_path) == {"a": b"1"}
+
+
 def _broken() -> dict[str, bytes]:
     whole = an_archive(("a", os.urandom(5000))).getvalue()
     long_name = tarfile.TarInfo("././@LongLink")
