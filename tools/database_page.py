@@ -50,7 +50,8 @@ WHERE k.contype IN ('p', 'u', 'c') AND c.relnamespace = 'public'::regnamespace O
 """
 FUNCTIONS = """
 SELECT p.proname AS name, coalesce(obj_description(p.oid, 'pg_proc'), '') AS about
-FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace ORDER BY p.proname, 2
+FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
+ORDER BY p.proname, obj_description(p.oid, 'pg_proc') COLLATE "C"
 """
 
 

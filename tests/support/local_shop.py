@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from remuda.model.job import Job
     from remuda.ports.forge import ForgeJob, Minted
     from remuda.ports.jobs import PodStopped
+    from remuda.ports.kube import KubeError
     from remuda.ports.local_jobs import LocalJob
     from tests.support.local_jobs import LocalStore
 
@@ -48,6 +49,14 @@ class Shelf:
         default_factory=lambda: (a_pool(), a_pool("mac", "mac-mini"))
     )
     synced: bool = True
+    new: tuple[RunnerPool, ...] = ()
+    """Pools that the view does not show yet."""
+    trouble: KubeError | None = None
+
+    async def fresh_pool(self, name: str) -> RunnerPool | None:
+        if self.trouble is not None:
+            raise self.trouble
+        return next((pool for pool in self.new if pool.name == name), None)
 
     def pools(self) -> tuple[RunnerPool, ...]:
         return self.kept

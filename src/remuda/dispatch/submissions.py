@@ -26,6 +26,7 @@ from remuda.model.errors import BadInput, RemudaError
 from remuda.model.job import JobSpec, JobState, Kind, state_after
 from remuda.model.needs import Need
 from remuda.ports.jobs import Enqueued, Over
+from remuda.ports.kube import KubeError
 from remuda.ports.local_files import Way
 from remuda.ports.local_jobs import LocalJob, Upload
 
@@ -130,6 +131,10 @@ class Pools(Protocol):
 
     def pools(self) -> tuple[RunnerPool, ...]: ...
 
+    async def fresh_pool(self, name: str) -> RunnerPool | None:
+        """Look for a pool that is not among them: it may have been made a moment ago. Raises KubeError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submissions:
@@ -153,7 +158,7 @@ class Submissions:
         kept = await self.local.get(job_id) if key else None
         if kept is not None and (known := await self._known(kept, wanted)) is not None:
             return known
-        chosen = self._choose(wanted)
+        chosen = await self._choose(wanted)
         upload = await self._upload(wanted, by=by, job_id=job_id)
         kept = await self.local.add(
             LocalJob(
@@ -234,7 +239,7 @@ class Submissions:
         conclusion = kept.end.conclusion
         return _submitted(kept, wanted.pool, state_after(conclusion), conclusion)
 
-    def _choose(self, wanted: Submission) -> Chosen:
+    async def _choose(self, wanted: Submission) -> Chosen:
         what = "The job was not taken"
         if not self.pools.synced:
             why = "the server has not read the pools yet"
@@ -242,12 +247,21 @@ class Submissions:
         pools = self.pools.pools()
         if not wanted.pool:
             return _carrying(wanted, _chosen(what, choose(wanted.labels, pools)))
-        named = [pool for pool in pools if pool.name == wanted.pool]
-        if not named:
+        named = next((pool for pool in pools if pool.name == wanted.pool), None)
+        if named is None:
+            named = await self._fresh(wanted.pool)
+        if named is None:
             names = ", ".join(pool.name for pool in pools[:_NAMES_MAX]) or "none"
             why = f"there is no pool {wanted.pool}; there is {names}"
             raise NoSuchPool(what, why=why, fix="Name one of these pools, or create it")
-        return _carrying(wanted, _chosen(what, choose(tuple(named[0].spec.labels), named)))
+        return _carrying(wanted, _chosen(what, choose(tuple(named.spec.labels), [named])))
+
+    async def _fresh(self, name: str) -> RunnerPool | None:
+        try:
+            return await self.pools.fresh_pool(name)
+        except KubeError as error:
+            why = f"there is no pool {name} that the server knows of, and it cannot look for it now: {error.why}"
+            raise NotReady("The job was not taken", why=why, fix="Try again in a moment") from None
 
     def _id(self, by: str, key: str) -> str:
         if not key:

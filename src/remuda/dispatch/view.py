@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from remuda.control.cache import by_label
 from remuda.control.reflector import Reflector
+from remuda.dispatch.fresh_pools import FreshPools
 from remuda.kube.core import POD
 from remuda.kube.names import POOL, RUNNER
 from remuda.kube.runner_pool import RUNNER_POOL
@@ -43,6 +44,7 @@ class DispatchView:
             settings=how,
         )
         self.pods.index("pool", by_label(POOL))
+        self._fresh = FreshPools(kube, settings.namespace, clock=clock)
 
     async def run(self) -> None:
         """Follow the server until cancelled."""
@@ -68,6 +70,10 @@ class DispatchView:
     def pools(self) -> tuple[RunnerPool, ...]:
         """Return every pool, in the order of their names."""
         return self.runner_pools.all()
+
+    async def fresh_pool(self, name: str) -> RunnerPool | None:
+        """Ask the server for a pool that is not in our view: it may have been made a moment ago. Raises KubeError."""
+        return await self._fresh.get(name)
 
     def pods_of(self, pool: str) -> tuple[Pod, ...]:
         """Return a pool's runners, in the order of their names."""

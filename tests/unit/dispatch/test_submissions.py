@@ -11,6 +11,7 @@ from remuda.dispatch.submissions import Cancellation, KeyTaken, NoSuchPool, NotR
 from remuda.model.job import JobState, Kind, Os, Size
 from remuda.ports.database import DatabaseUnavailable
 from remuda.ports.jobs import Fence, Stale
+from remuda.ports.kube import Unavailable
 from tests.support.jobs import START
 from tests.support.local_shop import LIMITS, LocalShop, a_pool
 
@@ -85,6 +86,28 @@ async def test_before_the_pools_are_read_nothing_is_refused_for_good() -> None:
     shop.shelf.synced = False
     with pytest.raises(NotReady):
         await shop.post()
+
+
+async def test_a_pool_that_was_made_a_moment_ago_takes_jobs() -> None:
+    """The server may not have heard of it yet."""
+    shop = LocalShop()
+    shop.shelf.new = (a_pool("new", "brand-new"),)
+
+    posted = await shop.post(pool="new")
+
+    assert posted.pool == "new"
+    assert (await shop.job(posted.job_id)).spec.label == "brand-new"
+    with pytest.raises(NoSuchPool, match="there is no pool other; there is linux, mac"):
+        await shop.post(pool="other")
+
+
+async def test_a_pool_that_cannot_be_looked_for_is_not_refused_for_good() -> None:
+    shop = LocalShop()
+    shop.shelf.trouble = Unavailable("No answer", why="the API server is away", fix="Start it")
+
+    assert (await shop.post()).pool == "linux", "who is known need not be looked for"
+    with pytest.raises(NotReady, match="cannot look for it now: the API server is away"):
+        await shop.post(pool="new")
 
 
 async def test_each_request_without_a_key_is_a_job_of_its_own() -> None:
