@@ -165,6 +165,13 @@ class Where:
             return kubeconfig.load(self.kubeconfig)
         if not self.is_named and self.home.kubeconfig.is_file():
             return kubeconfig.load(self.home.kubeconfig)
+        if self.data is not None and not self.server:
+            # Whoever names a folder must not change another fleet, only because kubectl would reach one.
+            raise BadInput(
+                "It is not known where the Kubernetes API is",
+                why=f"no remuda up has run with its data in {self.data}",
+                fix=f"Start one with remuda up{self._chosen}, or name another: --data or --kubeconfig",
+            )
         return kubeconfig.discover()
 
     def namespace(self) -> str:

@@ -322,8 +322,8 @@ async def _until_up(folder: Folder, process: subprocess.Popen[bytes]) -> None:
 def report(folder: Folder) -> str:
     """Say what is up and where, in words."""
     state, addresses = read_state(folder), folder.home.addresses()
-    assert state is not None, "it is written before this is said"
-    assert addresses is not None, "likewise"
+    if state is None or addresses is None:  # a full disk, or somebody who removed them
+        return f"Remuda is up. What is known of it could not be read in {folder.root}: see remuda status."
     option = "" if folder.root == default_home().folder.absolute() else f" --data {folder.root}"
     lines = [
         "Remuda is up.",

@@ -78,6 +78,13 @@ def test_where_no_fleet_ever_was_one_is_told_how_to_begin(tmp_path: Path) -> Non
     assert str(tmp_path) in raised.value.why
 
 
+def test_a_folder_without_a_fleet_is_never_another_fleet(tmp_path: Path) -> None:
+    """A kubeconfig of this user may lead to one that nobody named."""
+    with pytest.raises(BadInput, match="where the Kubernetes API is") as refused:
+        Where(data=tmp_path / "typo").connection()
+    assert "typo" in refused.value.why
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"server": 1}'])
 def test_a_file_that_was_half_written_is_named(tmp_path: Path, content: str) -> None:
     home = Home(tmp_path)

@@ -201,14 +201,19 @@ def usable(root: Path, *, but: tuple[type[OSError], ...] = ()) -> Iterator[None]
     except but:
         raise
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         raise BadInput(
             f"The data folder {root} cannot be used",
             why=f"{error.filename or root}: {error.strerror or error}",
-            fix="Free disk space, and start again: nothing is lost"
-            if full
-            else "See that the folder and what is in it belong to you, or choose another one with --data",
+            fix=_cure(error),
         ) from None
+
+
+def _cure(error: OSError) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "Free disk space, and start again: nothing is lost"
+    if error.errno == errno.EROFS:
+        return "Make its disk writable, or choose another one with --data"
+    return "See that the folder and what is in it belong to you, or choose another one with --data"
 
 
 def check_room(folder: Folder, free_bytes: int) -> None:

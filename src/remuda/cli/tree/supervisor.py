@@ -107,9 +107,9 @@ class Supervisor:
         furnish.check_database(self._folder, self._plan.env)
         with usable(self._folder.root):
             furnish.make_identities(self._layout, self._clock, self._ids)
+        self._write_down()
         try:
             async with asyncio.TaskGroup() as group:
-                self._note()
                 work = [self._tend(part) for part in STARTED]
                 work += [self._furnish(), self._keep_house(), self._announce(on_ready)]
                 tasks = [group.create_task(each) for each in work]
@@ -224,7 +224,7 @@ class Supervisor:
         with usable(self._folder.root):
             self._folder.home.write_addresses(addresses)
         self._all_ready = True
-        self._note()
+        self._write_down()
         on_ready()
 
     async def _keep_house(self) -> None:
@@ -245,6 +245,15 @@ class Supervisor:
 
     def _note(self) -> None:
         """Write down how it goes. A disk that is full must not end what runs."""
+        with suppress(OSError):
+            write_state(self._folder, self._state())
+
+    def _write_down(self) -> None:
+        """Likewise, where somebody waits for it. BadInput if that cannot be written."""
+        with usable(self._folder.root):
+            write_state(self._folder, self._state())
+
+    def _state(self) -> TreeState:
         parts = {
             name: PartState(
                 address=self._layout.url(name),
@@ -254,7 +263,7 @@ class Supervisor:
             )
             for name, part in self._parts.items()
         }
-        state = TreeState(
+        return TreeState(
             pid=os.getpid(),
             started_at=self._started_at,
             driver=self._layout.kept.driver,
@@ -267,8 +276,6 @@ class Supervisor:
             ready=self._all_ready,
             remark=self._remark,
         )
-        with suppress(OSError):
-            write_state(self._folder, state)
 
 
 async def sweep(folder: Folder) -> tuple[str, ...]:

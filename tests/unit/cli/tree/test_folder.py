@@ -126,6 +126,15 @@ def test_a_disk_that_is_as_good_as_full_is_refused(tmp_path: Path) -> None:
         check_room(folder, ROOM_MIN_BYTES - 1)
 
 
+def test_what_could_not_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "key").mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "key", b"secret")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
 def test_one_at_a_time(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert holder(folder) is None
