@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX: Final = 5
 """Root, then everything, then what only shows after that; a host that needs more never settles."""
-POLL_S: Final = 1.0
+POLL_S: Final = (1.0, 10.0)
+"""Asked again after the first, then after longer, but never longer than the second."""
 _SECRET_BYTES_MIN: Final = 4
 """A shorter secret is not searched for in what a command said: it would hide half of every sentence."""
 
@@ -196,6 +197,7 @@ class Converger:
     async def _verified(self, probe: Probe) -> str:
         """Ask until the answer is good or its time is over, and return what is wrong, if anything."""
         deadline = self.clock.monotonic() + probe.within_s
+        pause_s, pause_s_max = POLL_S
         while True:
             try:
                 wrong = probe.judge(await self.shell.run(probe.command))
@@ -205,7 +207,8 @@ class Converger:
                 wrong = str(error)
             if not wrong or self.clock.monotonic() >= deadline:
                 return wrong
-            await self.clock.sleep(POLL_S)
+            await self.clock.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, pause_s_max)
 
     def _failed(self, step: Step, why: str) -> StepFailed:
         kind = StepFailedForGood if step.retry is Retry.NEVER else StepFailed

@@ -21,7 +21,7 @@ import pytest
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Target
 from tests.support.scripted_mac import states
-from tests.support.scripted_mac.root_folder import PASSWORD_WORKS, USER, lay_out
+from tests.support.scripted_mac.root_folder import MAIN, PASSWORD_WORKS, USER, lay_out, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +138,7 @@ def a_place(root: Path, *, password: str = PASSWORD_WORKS) -> Iterator[Place]:
 def serving(place: Place) -> Iterator[None]:
     """Run the server for as long as the block takes."""
     place.port = _free_port()
+    (place.root / ".mac/port").unlink(missing_ok=True)
     log = place.root / ".seen/sshd"
     with log.open("wb") as said:
         place.server = subprocess.Popen(  # noqa: S603 - our own words
@@ -174,6 +175,9 @@ def _script(place: Place) -> str:
     lines += [
         f"mount -t proc proc {shlex.quote(root)}/proc",
         "export LD_LIBRARY_PATH=/usr/libexec/lib PATH=/usr/bin:/bin:/usr/sbin:/sbin",
+        "unset PYTHONPATH",
+        f"{shutil.which('chroot')} {shlex.quote(root)} {python()} -ISB {MAIN} &",
+        f"while [ ! -e {shlex.quote(root)}/.mac/port ]; do sleep 0.02; done",
         f"exec {shutil.which('chroot')} {shlex.quote(root)} /usr/sbin/sshd -D -e -p {place.port}",
     ]
     lines[-1] += " -f /etc/ssh/sshd_config"

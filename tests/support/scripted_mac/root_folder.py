@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import compileall
 import shutil
 import subprocess
 import sys
@@ -51,6 +50,16 @@ OF_MAC = (
     ),
 )
 _LOG = 'printf "%s\\0" "$0" "$@" >>/.seen/argv; printf "\\n" >>/.seen/argv\n'
+_ASK = """\
+LC_ALL=C
+ask() {
+  . /.mac/port
+  exec 3<>"/dev/tcp/127.0.0.1/$port"
+  printf '%s\\0' "$#" "$@" >&3
+  IFS= read -r -d '' answer <&3
+  exec 3>&-
+}
+"""
 _SLEEP = """\
 case "$(tr '\\0' ' ' </proc/$PPID/cmdline)" in
 *ssh-guard*|*remuda-kill*|*-contract*) exec /bin/busybox sleep "$1" ;;
@@ -116,7 +125,7 @@ def _folders(root: Path) -> None:
 def _accounts(root: Path, key: str, password: str) -> None:
     etc = root / "private/etc"
     (etc / "passwd").write_text(
-        "root::0:0:System Administrator:/var/root:/bin/sh\n"
+        "root::0:0:System Administrator:/var/root:/usr/libexec/bash\n"
         "sshd:*:74:74:sshd:/var/empty:/usr/bin/false\n"
         f"{USER}:x:{UID}:{STAFF}:{USER}:/Users/{USER}:/bin/zsh\n"
     )
@@ -131,7 +140,7 @@ def _accounts(root: Path, key: str, password: str) -> None:
         f"root::19000:0:99999:7:::\n{USER}:{hashed.strip()}:19000:0:99999:7:::\n"
     )
     (etc / "shadow").chmod(0o600)
-    (etc / "shells").write_text("/bin/sh\n/bin/zsh\n")
+    (etc / "shells").write_text("/usr/libexec/bash\n/bin/sh\n/bin/zsh\n")
     home = root / "Users" / USER
     (home / ".ssh/authorized_keys").write_text(key + "\n")
     for path in (home, home / ".ssh", home / ".ssh/authorized_keys"):
@@ -164,21 +173,18 @@ def _programs(root: Path) -> None:
     _logged(root / "usr/bin/sleep", _SLEEP)
     inside = libexec / "tests/support/scripted_mac/programs"
     shutil.copytree(PROGRAMS, inside, ignore=shutil.ignore_patterns("__pycache__"))
-    compileall.compile_dir(libexec, quiet=2)
     for path in OF_MAC:
         program = root / path[1:]
         program.unlink(missing_ok=True)
-        _logged(
-            program,
-            f'exec /usr/libexec/mac-python -ISB {MAIN} {program.name} "$@"',
-        )
-    # Only a binary can become root, so sudo is a busybox that may, as its su, run the judge of passwords as root.
+        _asks(program, f'ask "$USER" {program.name} "$@"; eval "$answer"')
+    _logged(root / "usr/bin/shasum", 'shift 2; exec /bin/busybox sha256sum "$@"')
+    # Only a binary can become root: a busybox that may, as its su, run the shell that asks whether it is allowed.
     shutil.copy2(busybox(), libexec / "su")
     (libexec / "su").chmod(0o4755)
-    judge = f'exec /usr/libexec/mac-python -ISB {MAIN} sudo "$@"'
-    _logged(
-        root / "usr/bin/sudo",
-        f'exec /usr/libexec/mac/su -- root -c \'{judge}\' sudo "$(id -u)" "$@"',
+    (libexec / "judge").write_text(f'{_ASK}ask root sudo-judge "$@"\neval "$answer"\n')
+    judge = ". /usr/libexec/mac/judge"
+    _asks(
+        root / "usr/bin/sudo", f'exec /usr/libexec/mac/su -- root -c \'{judge}\' sudo "$UID" "$@"'
     )
     (root / "usr/libexec/mac-python").symlink_to(python())
 
@@ -190,6 +196,13 @@ def _sshd(root: Path) -> None:
     (root / "usr/libexec/lib").mkdir()
     for library in found:
         shutil.copy2(library, root / "usr/libexec/lib" / library.name)
+
+
+def _asks(path: Path, then: str) -> None:
+    """Make a program that asks the server of programs, without another process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/usr/libexec/bash\n{_LOG}{_ASK}{then}\n")
+    path.chmod(0o755)
 
 
 def _logged(path: Path, then: str) -> None:

@@ -64,10 +64,9 @@ def _service(state: dict[str, Any], domain: str, label: str) -> dict[str, Any]:
 
 def _print(words: list[str]) -> int:
     domain, label = _place(words[0])
+    if domain == f"gui/{UID}":
+        _come_up()
     with changed() as state:
-        if domain == f"gui/{UID}" and state["aqua_after"]:
-            state["aqua_after"] -= 1  # a session takes a moment to come up
-            state["aqua"] = state["aqua_after"] == 0
         if not label:
             _domain(state, domain)
             for line in _domain_lines(state, domain):
@@ -83,6 +82,14 @@ def _print(words: list[str]) -> int:
         for line in _described(domain, label, service):
             say(line)
     return 0
+
+
+def _come_up() -> None:
+    """Let a session that begins take a moment: until somebody has asked for it twice."""
+    with changed() as state:
+        if state["aqua_after"]:
+            state["aqua_after"] -= 1
+            state["aqua"] = state["aqua_after"] == 0
 
 
 def _domain_lines(state: dict[str, Any], domain: str) -> list[str]:

@@ -1,26 +1,36 @@
-"""What the scripted Mac remembers beside its files: one JSON text, changed under a lock."""
+"""What the scripted Mac remembers beside its files: one JSON text, which tests read and write as well."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tests.support.scripted_mac.programs.ended import Exit
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STATE = Path("/.mac/state.json")
-LOCK = Path("/.mac/lock")
-USER, UID = "m1", 501
+USER, UID, STAFF = "m1", 501, 20
+CALLER = [USER]
+"""Who runs the program that is being answered."""
+
+
+class Exit(Exception):
+    """A program ends with this code, after saying this."""
+
+    def __init__(self, code: int, said: str = "") -> None:
+        super().__init__(said)
+        self.code, self.said = code, said
 
 
 def fail(code: int, said: str) -> NoReturn:
     raise Exit(code, said)
+
+
+def is_root() -> bool:
+    return CALLER[0] == "root"
 
 
 def read() -> dict[str, Any]:
@@ -32,16 +42,14 @@ def read() -> dict[str, Any]:
 @contextlib.contextmanager
 def changed() -> Iterator[dict[str, Any]]:
     """Change the state: all of it or, when the program fails, nothing."""
-    with LOCK.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        state = read()
-        before = json.dumps(state, sort_keys=True)
-        yield state
-        after = json.dumps(state, sort_keys=True, indent=1)
-        if json.dumps(state, sort_keys=True) != before:
-            new = STATE.with_suffix(".new")
-            new.write_text(after)
-            new.rename(STATE)
+    before = STATE.read_text()
+    state = json.loads(before)
+    yield state
+    after = json.dumps(state, sort_keys=True, indent=1)
+    if after != before:
+        new = STATE.with_suffix(".new")
+        new.write_text(after)
+        new.rename(STATE)
 
 
 def say(text: str) -> None:

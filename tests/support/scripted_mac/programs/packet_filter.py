@@ -57,8 +57,6 @@ def _parsed(words: list[str]) -> tuple[str, str, str | None, str]:
 
 
 def _text(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
     try:
         return Path(file).read_text()
     except OSError:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import grp
-import hashlib
 import os
 import plistlib
 import pwd
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.support.scripted_mac.programs.model import UID, USER, changed, fail, read, say
+from tests.support.scripted_mac.programs.model import (
+    CALLER,
+    STAFF,
+    UID,
+    USER,
+    changed,
+    fail,
+    is_root,
+    read,
+    say,
+)
 
 NO_DEFAULT = "The domain/default pair of ({0}, {1}) does not exist"
 
@@ -40,6 +49,9 @@ def defaults(words: list[str]) -> int:
         fail(255, f"defaults {verb} is not known here")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(plistlib.dumps(held))
+    path.chmod(0o644)
+    if not is_root():
+        shutil.chown(path, UID, STAFF)
     return 0
 
 
@@ -54,7 +66,7 @@ def _shown(value: object) -> str:
 def _preferences(domain: str, *, host: bool) -> Path:
     if domain.startswith("/"):
         return Path(domain if domain.endswith(".plist") else domain + ".plist")
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir) / "Library/Preferences"
+    home = Path(pwd.getpwnam(CALLER[0]).pw_dir) / "Library/Preferences"
     return home / "ByHost" / f"{domain}.0000.plist" if host else home / f"{domain}.plist"
 
 
@@ -76,7 +88,7 @@ def pmset(words: list[str]) -> int:
         for name, value in sorted(read()["pmset"].items()):
             say(f" {name:<20} {value}")
         return 0
-    if os.getuid() != 0:
+    if not is_root():
         fail(1, "pmset must be run as root")
     with changed() as state:
         pairs = words[1:]
@@ -94,7 +106,7 @@ def scutil(words: list[str]) -> int:
             fail(1, f"{name}: not set")
         say(value)
         return 0
-    if os.getuid() != 0:
+    if not is_root():
         fail(1, "Permission denied")
     with changed() as state:
         state["names"][name] = words[2]
@@ -161,21 +173,6 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
-def shasum(words: list[str]) -> int:
-    """Sum files, or stdin, by SHA-256; check a list of sums."""
-    rest = [word for word in words if word not in ("-a", "256", "--status", "-s")]
-    if "-c" in rest:
-        listed = sys.stdin.read() if rest[-1] in ("-c", "-") else Path(rest[-1]).read_text()
-        pairs = [line.split(maxsplit=1) for line in listed.splitlines()]
-        return int(
-            any(hashlib.sha256(Path(p.lstrip("*")).read_bytes()).hexdigest() != s for s, p in pairs)
-        )
-    for path in rest or ["-"]:
-        held = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        say(f"{hashlib.sha256(held).hexdigest()}  {path}")
-    return 0
-
-
 def plutil(words: list[str]) -> int:
     """Check a plist."""
     if words[0] != "-lint":
@@ -217,4 +214,15 @@ def nothing(words: list[str]) -> int:
     return 0
 
 
-codesign = xattr = dscacheutil = chflags = networksetup = ifconfig = newsyslog = nothing
+PROGRAMS = {
+    "defaults": defaults,
+    "pmset": pmset,
+    "scutil": scutil,
+    "dscl": dscl,
+    "stat": stat,
+    "plutil": plutil,
+    "sw_vers": sw_vers,
+    "sysctl": sysctl,
+    "fdesetup": fdesetup,
+    **dict.fromkeys(("codesign", "xattr", "dscacheutil", "chflags"), nothing),
+}

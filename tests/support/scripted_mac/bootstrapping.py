@@ -1,0 +1,169 @@
+"""What a scripted Mac is made into, and the run that does it: the real parts, the real runner, the real SSH."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from remuda.adapters.ssh import SshSettings, SshShells
+from remuda.adapters.system import SystemClock
+from remuda.hosts.converge import Converged, Converger, Plan, Silent, look, no_vms
+from remuda.hosts.decide.wanted import BuilderConfig, FleetConfig, OwnConfig, Wanted
+from remuda.hosts.parts import PARTS
+from remuda.kube.host import Role
+from remuda.model.secret import Secret
+from remuda.ports.host_shell import Upload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remuda.hosts.converge import Progress
+    from remuda.hosts.decide.step import Part
+    from remuda.ports.clock import Clock
+    from remuda.ports.host_shell import Command, HostShell, Ran
+    from tests.support.scripted_mac.place import Place
+
+TART = "2.32.1"
+GOOD_AGENT = b"#!/bin/sh\n# remuda-mac: stays up\n"
+BAD_AGENT = b"#!/bin/sh\n# remuda-mac: crashes\n"
+KUBECONFIG = b"apiVersion: v1\nkind: Config\nusers: [{user: {token: canary-of-the-kubeconfig}}]\n"
+_TART = f"""#!/bin/sh
+case $1 in
+--version) echo {TART} ;;
+list) /usr/bin/sed -n 's/^ "vms": *//p' /.mac/state.json ;;
+esac
+"""
+
+
+def upload(path: Path, held: bytes) -> Upload:
+    """Return a file to send, with these bytes."""
+    path.write_bytes(held)
+    return Upload(path, hashlib.sha256(held).hexdigest(), len(held))
+
+
+def tart_archive() -> bytes:
+    """Return what a release of Tart is, with a program that tells its version."""
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as archive:
+        about = tarfile.TarInfo("tart.app/Contents/MacOS/tart")
+        about.size, about.mode = len(_TART), 0o755
+        archive.addfile(about, io.BytesIO(_TART.encode()))
+    return held.getvalue()
+
+
+@dataclass
+class Wish:
+    """What a test wants of a host; each field may be another."""
+
+    folder: Path
+    password: str | None = None
+    agent: bytes = GOOD_AGENT
+    role: Role = Role.RUNNER
+    kubeconfig: bytes | None = KUBECONFIG
+    node: str = "mini-1"
+
+    def wanted(self) -> Wanted:
+        self.folder.mkdir(exist_ok=True)
+        builder = BuilderConfig(
+            github_url="https://github.com/acme",
+            runner_name=self.node,
+            labels=("macos", "builder"),
+            runner_version="2.330.0",
+            registration_token=Secret(b"canary-of-the-token"),
+        )
+        return Wanted(
+            fleet=FleetConfig(
+                agent=upload(self.folder / "agent", self.agent),
+                tart=upload(self.folder / "tart.tar.gz", tart_archive()),
+                tart_version=TART,
+                dispatch_url="https://dispatch.example.com",
+            ),
+            own=OwnConfig(
+                node=self.node,
+                user="m1",
+                fleet="minis",
+                role=self.role,
+                password=None if self.password is None else Secret(self.password.encode()),
+                kubeconfig=None if self.kubeconfig is None else Secret(self.kubeconfig),
+                builder=builder if self.role is Role.BUILDER else None,
+            ),
+        )
+
+
+class Power(BaseException):
+    """The power of whoever runs the plan is cut. Nothing catches it."""
+
+
+@dataclass
+class Watched:
+    """A shell that counts commands, and may die before or in the midst of one."""
+
+    shell: HostShell
+    dies_at: int | None = None
+    """The index of the command that is not run any more."""
+    ran: list[Command] = field(default_factory=list)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.shell.fingerprint
+
+    async def run(self, command: Command) -> Ran:
+        if self.dies_at is not None and len(self.ran) >= self.dies_at:
+            raise Power
+        self.ran.append(command)
+        return await self.shell.run(command)
+
+
+class MacClock(SystemClock):
+    """Passes when somebody sleeps, and only then: a slow machine is never too late."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.slept_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        await super().sleep(0)
+
+
+@dataclass
+class Run:
+    """One run of a plan over one login."""
+
+    place: Place
+    wanted: Wanted
+    parts: tuple[Part, ...] = PARTS
+    dies_at: int | None = None
+    progress: Progress = field(default_factory=Silent)
+    clock: Clock = field(default_factory=MacClock)
+    ran: list[Command] = field(default_factory=list)
+
+    async def converge(self) -> Converged:
+        shells = SshShells(SshSettings(connect_s=60.0, login_s=60.0))
+        shell = await shells.open(self.place.target())
+        watched = Watched(shell, self.dies_at, self.ran)
+        try:
+            return await Converger(
+                host=self.wanted.own.node,
+                shell=watched,
+                wanted=self.wanted,
+                parts=self.parts,
+                clock=self.clock,
+                drain=no_vms,
+                progress=self.progress,
+            ).run()
+        finally:
+            await shells.close(shell)
+
+    async def look(self) -> Plan:
+        shells = SshShells(SshSettings(connect_s=60.0, login_s=60.0))
+        shell = await shells.open(self.place.target())
+        try:
+            return await look(Watched(shell, self.dies_at, self.ran), self.wanted, self.parts)
+        finally:
+            await shells.close(shell)
