@@ -1,7 +1,8 @@
-# Has an account logged in at the screen by itself. Arguments: the account. Reads /etc/kcpassword's bytes.
+# Has an account logged in at the screen by itself. Reads the bytes of Apple's file.
+# Arguments: the account and the file.
 set -eu
 user=$1
-file=/etc/kcpassword
+file=$2
 uid=$(id -u "$user")
 creator() {
   launchctl print "gui/$uid" 2>/dev/null | sed -n 's/^[[:space:]]*creator = //p' | sed -n 1p

@@ -130,10 +130,16 @@ class AutoLoginPart:
                     f"+ {_PREFERENCES} autoLoginUser = {user}",
                     "  the login window starts anew: whoever is logged in at the screen is logged out",
                 ),
-                apply=(run_script(NAME, self.script, user, stdin=content, timeout_s=120.0),),
+                apply=(
+                    run_script(
+                        NAME, self.script, user, kcpassword.PATH, stdin=content, timeout_s=120.0
+                    ),
+                ),
                 verify=(
                     Probe(
-                        command=run_script("auto-login-seen", self.seen_script, user),
+                        command=run_script(
+                            "auto-login-seen", self.seen_script, user, kcpassword.PATH
+                        ),
                         judge=_judge(password),
                         within_s=SESSION_WITHIN_S,
                     ),
