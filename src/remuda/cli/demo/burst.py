@@ -11,10 +11,9 @@ from remuda.cli.demo.fleet import POOL
 from remuda.ports.api import ApiError, ApiUnavailable, NewJob
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
-    from remuda.cli.demo.decide.account import Outage
     from remuda.cli.demo.decide.plan import PlannedJob
     from remuda.ports.api import Api, Event, Outcome
     from remuda.ports.clock import Clock
@@ -23,6 +22,8 @@ _T = TypeVar("_T")
 _PATIENCE_S: Final = 120.0
 """How long the server may be away: more than a restart takes on a busy machine."""
 _AGAIN_S: Final = 0.25
+_TOLD_WITHIN_S: Final = 90.0
+"""For longer an agent does not try to tell what a job printed last, from the job's end on."""
 
 
 @dataclass(slots=True)
@@ -84,26 +85,40 @@ class Burst:
 
     # --- what became of them ---
 
-    async def records(self, outage: Outage | None) -> tuple[JobRecord, ...]:
-        return tuple([await self._record(*each, outage) for each in self.posted.values()])
+    async def records(self, images: Mapping[str, str]) -> tuple[JobRecord, ...]:
+        """Return what became of each job. ``images`` are those of all runners that were seen, by name."""
+        return tuple([await self._record(*each, images) for each in self.posted.values()])
 
-    async def _record(self, job: PlannedJob, job_id: str, outage: Outage | None) -> JobRecord:
+    async def _record(self, job: PlannedJob, job_id: str, images: Mapping[str, str]) -> JobRecord:
         outcome = await self.answered(lambda: self.api.outcome(job_id))
         events = await self.answered(lambda: self.api.audit(job_id=job_id))
-        said = await self.answered(lambda: self._said(job_id))
-        image = _image(said)
+        image = images.get(outcome.pod, "")
         return JobRecord(
             name=job.name,
             began=self._times(job.name, "began"),
             finished=self._times(job.name, "ended"),
             conclusion=outcome.conclusion,
             exit_code=outcome.exit_code,
-            output_ok=said == output(job, image),
-            is_excused=outage is not None and outage.excuses(outcome.ended_at),
+            output_ok=await self._has_come_back(job_id, output(job, image)),
             image=image,
             runner=outcome.pod,
             times=_timeline(outcome, events),
         )
+
+    async def _has_come_back(self, job_id: str, wanted: str) -> bool:
+        """
+        Tell whether a job printed what it had to.
+
+        That a job is over may be known from its Pod before its agent has told what it printed last: for as long as that
+        goes on trying, a part of the output may be all that is there.
+        """
+        deadline = self.clock.monotonic() + _TOLD_WITHIN_S
+        while True:
+            said = await self.answered(lambda: self._said(job_id))
+            is_part = wanted.startswith(said) and said != wanted
+            if not is_part or self.clock.monotonic() > deadline:
+                return said == wanted
+            await self.clock.sleep(_AGAIN_S)
 
     async def _said(self, job_id: str) -> str:
         pieces = [piece async for piece in self.api.log(job_id)]
@@ -119,11 +134,6 @@ class Burst:
                 if self.clock.monotonic() > deadline:
                     raise
                 await self.clock.sleep(_AGAIN_S)
-
-
-def _image(said: str) -> str:
-    words = said.partition("\n")[0].split()
-    return words[-1] if words else ""
 
 
 def _timeline(outcome: Outcome, events: tuple[Event, ...]) -> Times:

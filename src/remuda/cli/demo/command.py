@@ -153,19 +153,13 @@ async def _play(fleet: Fleet, told: Told, screen: Screen, clock: SystemClock) ->
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watcher.run(), name="watcher")
             await story.play(waves(told.jobs, told.runners), told.runners)
-            records, roll = await burst.records(story.outage), story.roll_record()
+            records, roll = await burst.records(watcher.images), story.roll_record()
             watching.cancel()
     verdict = judge(told.jobs, records, roll, story.acts)
     notes = (
         f"Unavailable at once for the roll: at most {roll.unavailable_max}; its cap is {roll.cap}."
         f"\nWith runners whose jobs had ended: at most {roll.in_all} of {told.runners}."
     )
-    unheard = [job.name for job in records if not job.output_ok and job.is_excused]
-    if unheard and story.outage is not None:
-        notes += (
-            f"\nThe server was away for {story.outage.lasted.total_seconds():.0f} s, longer than runners wait for"
-            f" it:\n  what these jobs printed at their ends was not kept: {', '.join(unheard)}."
-        )
     return _Played(table(records, zero), notes, verdict)
 
 

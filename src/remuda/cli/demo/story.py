@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from remuda.cli.demo.decide.account import Act, Outage, RollRecord
+from remuda.cli.demo.decide.account import Act, RollRecord
 from remuda.cli.demo.decide.plan import ROLL_PERCENT, roll_cap
 from remuda.cli.demo.decide.roll import most_unavailable
 from remuda.cli.demo.fleet import POOL, DemoFailed
@@ -55,8 +55,6 @@ class Story:
         self._wanted = 0
         self._rolled_at = 0
         self.acts: list[Act] = []
-        self.outage: Outage | None = None
-        """When the server was away."""
 
     async def play(self, waves: Sequence[Sequence[PlannedJob]], runners: int) -> None:
         """Play all of it. What does not come of a fault is noted in ``acts``; raises DemoFailed if it cannot go on."""
@@ -141,13 +139,12 @@ class Story:
         await self._must(some, "the jobs do not begin while the image rolls")
 
     async def _restart_server(self, jobs: Sequence[PlannedJob]) -> None:
-        old, killed_at = self._fleet.kill(SERVER), self._clock.now()
+        old = self._fleet.kill(SERVER)
         running = len(self._burst.running)
         self._screen.fault(f"kill -9 of the dispatch server, pid {old}, while {_run(running)}")
         self._screen.says(f"{len(jobs)} more jobs are posted to the server that is away")
         await self._burst.post(jobs)
         trouble = await self._until(lambda: self._back(SERVER, old))
-        self.outage = Outage(killed_at, self._clock.now())
         if not trouble:
             self._screen.good(
                 f"the server is back, pid {self._fleet.pid(SERVER)}; no post was lost"

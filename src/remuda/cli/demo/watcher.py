@@ -30,6 +30,8 @@ class Watcher:
         self._there: dict[str, Runner] = {}
         self._sights: list[Sight] = []
         self._since = ""
+        self.images: dict[str, str] = {}
+        """The image of each runner that was ever seen, by its name."""
 
     @property
     def sights(self) -> tuple[Sight, ...]:
@@ -79,6 +81,7 @@ class Watcher:
 
     def _note(self, pod: Pod, change: Change) -> None:
         runner, gone = runner_of(pod), change is Change.DELETED
+        self.images[runner.name] = pod.spec.containers[0].image
         self._sights.append(Sight(int(pod.resource_version), runner, gone=gone))
         if gone:
             self._there.pop(runner.uid, None)

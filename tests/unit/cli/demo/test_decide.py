@@ -14,7 +14,6 @@ from remuda.cli.demo.decide.account import (
     Act,
     Fate,
     JobRecord,
-    Outage,
     RollRecord,
     Times,
     fate_of,
@@ -106,35 +105,21 @@ ROLL = RollRecord(unavailable_max=2, cap=2)
             id="its output is not what it printed",
         ),
         pytest.param(
-            replace(GOOD, output_ok=False, is_excused=True),
-            Fate.OK,
-            "",
-            id="its output was not kept, as the server was away for long",
+            replace(GOOD, image=""),
+            Fate.WRONG,
+            "nobody knows the image of its runner demo-a",
+            id="its runner was never seen",
+        ),
+        pytest.param(
+            replace(GOOD, image="", runner=""),
+            Fate.WRONG,
+            "nobody knows the image of its runner -",
+            id="nobody knows its runner",
         ),
     ],
 )
 def test_what_became_of_a_job_is_known(job: JobRecord, fate: Fate, why: str) -> None:
     assert fate_of(job) == (fate, why)
-
-
-@pytest.mark.parametrize(
-    ("away_s", "ended_s", "excused"),
-    [
-        pytest.param(60, 30, True, id="it ended in the middle of a long outage"),
-        pytest.param(60, 0, True, id="it ended as that began"),
-        pytest.param(60, -5, True, id="it ended just before that, and nobody was told yet"),
-        pytest.param(60, -11, False, id="it ended long before that"),
-        pytest.param(60, 61, False, id="it ended after that"),
-        pytest.param(60, None, False, id="it did not end"),
-        pytest.param(8, 4, False, id="the server was back soon"),
-    ],
-)
-def test_only_a_long_outage_excuses_output_that_is_not_there(
-    away_s: float, ended_s: float | None, *, excused: bool
-) -> None:
-    outage = Outage(ZERO, ZERO + timedelta(seconds=away_s))
-    ended = None if ended_s is None else ZERO + timedelta(seconds=ended_s)
-    assert outage.excuses(ended) == excused
 
 
 def _two(**of_second: object) -> tuple[JobRecord, JobRecord]:

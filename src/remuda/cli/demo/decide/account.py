@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-
-KEPT_FOR: Final = timedelta(seconds=8)
-"""Less than the agent waits, as it tries no more often than every few seconds."""
-TOLD_WITHIN: Final = timedelta(seconds=10)
-"""So long after a job's end the server has heard of it, on a machine that has much else to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +39,9 @@ class JobRecord:
     """The fleet's word; empty: it is not over."""
     exit_code: int | None = None
     output_ok: bool = True
-    """It printed what it had to, and nothing else, and all of that came back."""
-    is_excused: bool = False
-    """It ended while the server had been away for so long that what it printed at its end need not have been kept."""
+    """It printed what it had to on its runner's image, and nothing else, and all of that came back."""
     image: str = ""
+    """That of its runner's Pod. Empty: nobody saw such a runner."""
     runner: str = ""
     times: Times = Times()
 
@@ -70,29 +63,6 @@ class Act:
     what: str
     trouble: str = ""
     """What did not come of it; empty if all did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """From when to when the server was away."""
-
-    begin: datetime
-    end: datetime
-
-    @property
-    def lasted(self) -> timedelta:
-        return self.end - self.begin
-
-    def excuses(self, ended: datetime | None) -> bool:
-        """
-        Tell whether a job that ended then may have lost what it printed.
-
-        A runner that is over waits for the server for a quarter of a minute; then its Pod tells how the job ended, and
-        a Pod has no room for a log. On a machine that has much else to do a server takes longer to start.
-        """
-        if self.lasted <= KEPT_FOR or ended is None:
-            return False
-        return self.begin - TOLD_WITHIN <= ended <= self.end
 
 
 class Fate(StrEnum):
@@ -134,9 +104,14 @@ def fate_of(job: JobRecord) -> tuple[Fate, str]:
         return Fate.WRONG, f"it ran {max(job.began, job.finished)} times"
     if job.conclusion != "success" or job.exit_code != 0:
         return Fate.LOST, f"it ended well, and {says}, exit code {job.exit_code}"
-    if not job.output_ok and not job.is_excused:
-        return Fate.WRONG, "what it printed did not come back as it was"
-    return Fate.OK, ""
+    fault = _output_fault(job)
+    return (Fate.WRONG, fault) if fault else (Fate.OK, "")
+
+
+def _output_fault(job: JobRecord) -> str:
+    if not job.image:
+        return f"nobody knows the image of its runner {job.runner or '-'}"
+    return "" if job.output_ok else "what it printed did not come back as it was"
 
 
 def judge(wanted: int, jobs: Sequence[JobRecord], roll: RollRecord, acts: Sequence[Act]) -> Verdict:
