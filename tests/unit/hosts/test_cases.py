@@ -136,8 +136,16 @@ def test_what_is_then_to_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_step_is_proven_and_shown(name: str) -> None:
-    for step in plan(Facts(answers_of(name)), _wanted(name), CORE).steps:
+def test_every_step_is_checked_proven_and_shown(name: str) -> None:
+    answers = answers_of(name)
+    asked = {fact.command: fact.name for fact in facts_needed(CORE)}
+    for step in plan(Facts(answers), _wanted(name), CORE).steps:
+        assert step.check, f"{step.name} would be done although it is done already"
+        fact = asked.get(step.check.command)
+        if fact is not None:
+            assert step.check.judge(answers[fact]), (
+                f"{step.name} would be left out although it is needed"
+            )
         assert step.verify, f"{step.name} takes its own word"
         assert step.diff, f"a dry run would not say what {step.name} changes"
         assert all(line.startswith(("+ ", "- ", "  ")) for line in step.diff)

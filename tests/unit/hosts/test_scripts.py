@@ -115,10 +115,12 @@ def test_the_login_window_is_started_anew_by_launchd_and_the_file_is_roots_alone
 def test_the_session_is_told_before_the_file(room: Room, printed: str, first: str) -> None:
     room.program("id", "echo 501")
     room.program("launchctl", f"printf '{printed}'")
+    room.program("defaults", "echo m1")
     (room.root / "kcpassword").write_bytes(b"bytes")
     done = room.run("auto-login-seen", "m1", room.root / "kcpassword")
-    assert done.stdout == f"{first}\nbytes"
-    assert room.run("auto-login-seen", "m1", room.root / "absent").stdout == f"{first}\n"
+    assert done.stdout == f"{first}\nuser m1\nbytes"
+    room.program("defaults", "echo 'does not exist' >&2; exit 1")
+    assert room.run("auto-login-seen", "m1", room.root / "absent").stdout == f"{first}\nuser \n"
 
 
 def _tart(version: str, *, code: int = 0) -> bytes:

@@ -67,21 +67,22 @@ def test_each_secret_is_in_stdin_as_a_secret() -> None:
 @pytest.mark.parametrize(
     ("printed", "wrong"),
     [
-        pytest.param(b"session Aqua\n" + ENCODED, "", id="all is well"),
-        pytest.param(b"session none\n" + ENCODED, "not logged in", id="no session yet"),
+        pytest.param(b"session Aqua\nuser m1\n" + ENCODED, "", id="all is well"),
+        pytest.param(b"session none\nuser m1\n" + ENCODED, "not logged in", id="no session yet"),
         pytest.param(
-            b"session Aqua\n" + kcpassword.encode(Secret(b"<sealed>")).reveal(),
+            b"session Aqua\nuser m1\n" + kcpassword.encode(Secret(b"<sealed>")).reveal(),
             "the password is wrong",
             id="sealed, although an old session is still there",
         ),
         pytest.param(
-            b"session none\n" + bytes.fromhex("41fa3742bed9b9d4a3b91f"),
+            b"session none\nuser m1\n" + bytes.fromhex("41fa3742bed9b9d4a3b91f"),
             "the password is wrong",
             id="sealed is said before the missing session, which is its effect",
         ),
-        pytest.param(b"session Aqua\n", "is gone", id="the file was taken away"),
+        pytest.param(b"session Aqua\nuser \n" + ENCODED, "not for m1", id="nobody is named"),
+        pytest.param(b"session Aqua\nuser m1\n", "is gone", id="the file was taken away"),
         pytest.param(
-            b"session Aqua\n" + kcpassword.encode(Secret(b"another")).reveal(),
+            b"session Aqua\nuser m1\n" + kcpassword.encode(Secret(b"another")).reveal(),
             "somebody else",
             id="the file was changed",
         ),
@@ -97,7 +98,9 @@ def test_the_login_is_judged_by_what_is_read_back(printed: bytes, wrong: str) ->
 
 def test_what_could_not_be_looked_at_is_not_shown() -> None:
     [step] = plan(Facts(answers_of("sealed")), a_wanted(), CORE).steps
-    said = step.verify[0].judge(Ran(code=1, stdout=b"session none\n" + ENCODED, stderr=b"cat: no"))
+    said = step.verify[0].judge(
+        Ran(code=1, stdout=b"session none\nuser m1\n" + ENCODED, stderr=b"cat: no")
+    )
     assert "code 1: cat: no" in said
     assert not _leaks(said)
 

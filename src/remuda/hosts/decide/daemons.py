@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import unreadable
 from remuda.hosts.decide.running import run_script, said
-from remuda.hosts.decide.step import Probe, Step
+from remuda.hosts.decide.step import Probe, Step, proof
 
 if TYPE_CHECKING:
     from remuda.hosts.decide.launchd import Job
@@ -86,11 +86,11 @@ class Daemon:
                     ),
                     run_script("daemon-load", scripts.load, label, plist, LOGS),
                 ),
-                verify=(
+                **proof(
                     Probe(
                         command=daemon_fact(label, self.path, plist, scripts.seen).command,
                         judge=lambda ran: self.wrong(daemon_seen(ran)),
-                    ),
+                    )
                 ),
             ),
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from remuda.model.errors import Retry
 
@@ -81,6 +81,22 @@ class Problem:
     what: str
     why: str
     fix: str
+
+
+class Proof(TypedDict):
+    """The fields of a step that ``proof`` makes."""
+
+    check: Probe
+    verify: tuple[Probe, ...]
+
+
+def proof(probe: Probe) -> Proof:
+    """
+    Ask the same before a step and after it: what proves that it is done also says whether it needs to be done.
+
+    It must see everything for which the step is made, or a step that is needed would be left out.
+    """
+    return Proof(check=probe, verify=(probe,))
 
 
 class Part(Protocol):

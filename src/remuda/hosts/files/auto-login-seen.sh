@@ -1,4 +1,5 @@
-# Prints whether an account is logged in at the screen, in one line, and then the bytes of Apple's file.
+# Prints in one line whether an account is logged in at the screen, in another for whom the automatic login is, and then
+# the bytes of Apple's file.
 # Arguments: the account and the file. What it prints is secret.
 set -eu
 uid=$(id -u "$1")
@@ -7,6 +8,7 @@ if launchctl print "gui/$uid" 2>/dev/null | grep '^[[:space:]]*session = Aqua$' 
 else
   echo 'session none'
 fi
+printf 'user %s\n' "$(defaults read /Library/Preferences/com.apple.loginwindow autoLoginUser 2>/dev/null || true)"
 if [ -e "$2" ]; then
   cat "$2"
 fi

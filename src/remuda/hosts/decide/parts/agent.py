@@ -29,7 +29,7 @@ from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import arguments_of, unreadable
 from remuda.hosts.decide.parts.sudo import check_user
 from remuda.hosts.decide.running import run_script, said
-from remuda.hosts.decide.step import Harm, Probe, Problem, Step
+from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
 from remuda.kube.host import Role
 from remuda.ports.host_shell import Command
 
@@ -122,7 +122,7 @@ class AgentPart:
                 reason="; ".join(reasons),
                 diff=_diff(seen, wanted, before, after),
                 apply=self._apply(seen, wanted, after),
-                verify=(Probe(command=self.seen.command, judge=_judge(wanted, after)),),
+                **proof(Probe(command=self.seen.command, judge=_judge(wanted, after))),
                 # VMs outlive the agent; but one that becomes a builder's lets go of them.
                 harm=Harm.VMS if _turns(before, after) else Harm.NONE,
             ),

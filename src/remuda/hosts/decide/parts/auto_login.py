@@ -16,7 +16,7 @@ from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import pid_of, unreadable
 from remuda.hosts.decide.parts.sudo import check_user
 from remuda.hosts.decide.running import run_script, said
-from remuda.hosts.decide.step import Harm, Probe, Problem, Step
+from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
 from remuda.model.errors import Retry
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command
@@ -135,14 +135,14 @@ class AutoLoginPart:
                         NAME, self.script, user, kcpassword.PATH, stdin=content, timeout_s=120.0
                     ),
                 ),
-                verify=(
+                **proof(
                     Probe(
                         command=run_script(
                             "auto-login-seen", self.seen_script, user, kcpassword.PATH
                         ),
-                        judge=_judge(password),
+                        judge=_judge(user, password),
                         within_s=SESSION_WITHIN_S,
-                    ),
+                    )
                 ),
                 harm=Harm.VMS,
                 retry=Retry.NEVER,
@@ -170,21 +170,18 @@ def _nobody(facts: Facts, user: str) -> str:
     return f"{user} is not logged in at the screen"
 
 
-def _judge(password: Secret) -> Callable[[Ran], str]:
+def _judge(user: str, password: Secret) -> Callable[[Ran], str]:
     def judged(ran: Ran) -> str:
-        first, _, content = ran.stdout.partition(b"\n")
         if ran.code != 0:
             return f"the session could not be looked at ({said_safely(ran)})"
-        if not content:
-            return f"{kcpassword.PATH} is gone again. Look for a management profile that forbids automatic login"
-        if kcpassword.is_sealed(Secret(content)):
-            return (
-                f"macOS has sealed {kcpassword.PATH}: the password is wrong, and no VM will ever start on this host."
-                " Find the right password, then run `remuda host prepare` with it"
-            )
-        if kcpassword.decode(Secret(content)) != password:
-            return f"somebody else wrote {kcpassword.PATH} at the same moment. Run it again"
-        if first != b"session Aqua":
+        session, _, rest = ran.stdout.partition(b"\n")
+        named, _, content = rest.partition(b"\n")
+        wrong = _judge_file(Secret(content), password)
+        if wrong:
+            return wrong
+        if named != f"user {user}".encode():
+            return f"the automatic login is not for {user}. Look for a management profile that forbids it"
+        if session != b"session Aqua":
             return (
                 "the account is still not logged in at the screen. Look at the screen (by VNC): a dialogue of the setup"
                 " may be waiting there. Then run it again"
@@ -192,6 +189,19 @@ def _judge(password: Secret) -> Callable[[Ran], str]:
         return ""
 
     return judged
+
+
+def _judge_file(content: Secret, password: Secret) -> str:
+    if not content:
+        return f"{kcpassword.PATH} is gone again. Look for a management profile that forbids automatic login"
+    if kcpassword.is_sealed(content):
+        return (
+            f"macOS has sealed {kcpassword.PATH}: the password is wrong, and no VM will ever start on this host."
+            " Find the right password, then run `remuda host prepare` with it"
+        )
+    if kcpassword.decode(content) != password:
+        return f"somebody else wrote {kcpassword.PATH} at the same moment. Run it again"
+    return ""
 
 
 def said_safely(ran: Ran) -> str:

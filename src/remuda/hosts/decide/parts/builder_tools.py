@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import unreadable
 from remuda.hosts.decide.running import run_script, said
-from remuda.hosts.decide.step import Probe, Problem, Step
+from remuda.hosts.decide.step import Probe, Problem, Step, proof
 from remuda.kube.host import Role
 from remuda.ports.host_shell import Command
 
@@ -125,7 +125,7 @@ class BuilderToolsPart:
                         "packer", self.packer_script, version, PACKER_PROGRAM, timeout_s=_DOWNLOAD_S
                     ),
                 ),
-                verify=(Probe(command=PACKER.command, judge=_judge_packer(version)),),
+                **proof(Probe(command=PACKER.command, judge=_judge_packer(version))),
             ),
         )
 
@@ -142,7 +142,7 @@ class BuilderToolsPart:
                 reason=f"{app} is there, but it is not chosen, or its licence is not accepted",
                 diff=(f"- {seen.selected}", f"+ {app}/Contents/Developer"),
                 apply=(run_script("xcode-select", self.xcode_script, app, timeout_s=_DOWNLOAD_S),),
-                verify=(Probe(command=self.xcode.command, judge=_judge_xcode),),
+                **proof(Probe(command=self.xcode.command, judge=_judge_xcode)),
             ),
         )
 
@@ -159,7 +159,7 @@ def _plugin(seen: frozenset[str], tools: BuilderTools) -> tuple[Step, ...]:
             diff=(f"+ {_PLUGIN} {version}",),
             # As the account: plugins live in its home. Packer checks their sums itself.
             apply=(Command(words=words, timeout_s=_DOWNLOAD_S),),
-            verify=(Probe(command=PLUGINS.command, judge=_judge_plugin(version)),),
+            **proof(Probe(command=PLUGINS.command, judge=_judge_plugin(version))),
         ),
     )
 

@@ -15,7 +15,7 @@ from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import unreadable
 from remuda.hosts.decide.parts.sudo import check_user
 from remuda.hosts.decide.running import run_script, said
-from remuda.hosts.decide.step import Harm, Probe, Problem, Step
+from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
 from remuda.model.secret import Secret
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class GithubRunnerPart:
                     timeout_s=_INSTALL_S,
                 ),
             ),
-            verify=(Probe(command=self.seen.command, judge=_judge(builder), within_s=30.0),),
+            **proof(Probe(command=self.seen.command, judge=_judge(builder), within_s=30.0)),
         )
 
     def _remove(self, seen: RunnerSeen) -> Step:
@@ -136,7 +136,7 @@ class GithubRunnerPart:
             reason="the host builds no images, and GitHub's runner on it would take builds and their VMs",
             diff=(f"- {seen.service or FOLDER}",),
             apply=(run_script("runner-remove", self.remove_script, FOLDER, root=False),),
-            verify=(Probe(command=self.seen.command, judge=_judge_gone),),
+            **proof(Probe(command=self.seen.command, judge=_judge_gone)),
             harm=Harm.VMS,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import unreadable
 from remuda.hosts.decide.running import said
-from remuda.hosts.decide.step import Probe, Problem, Step
+from remuda.hosts.decide.step import Probe, Problem, Step, proof
 from remuda.ports.host_shell import Command
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HostnamePart:
                     reason=f"{kind} is {repr(seen) if seen else 'not set'}, and the Node is called {name}",
                     diff=(*((f"- {kind} {seen}",) if seen else ()), f"+ {kind} {name}"),
                     apply=(Command(words=("scutil", "--set", kind, name), root=True),),
-                    verify=(Probe(command=fact.command, judge=_judge(kind, name)),),
+                    **proof(Probe(command=fact.command, judge=_judge(kind, name))),
                 )
             )
         return tuple(steps)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.launchd import unreadable
 from remuda.hosts.decide.running import said
-from remuda.hosts.decide.step import Probe, Problem, Step
+from remuda.hosts.decide.step import Probe, Problem, Step, proof
 from remuda.ports.host_shell import Command
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _awake(timers: dict[str, int]) -> tuple[Step, ...]:
             reason=f"the host goes to sleep by itself ({', '.join(late)}, in minutes), and its VMs with it",
             diff=(*(f"- {each}" for each in late), *(f"+ {name} 0" for name in sorted(timers))),
             apply=(Command(words=words, root=True),),
-            verify=(Probe(command=TIMERS.command, judge=_judge_timers),),
+            **proof(Probe(command=TIMERS.command, judge=_judge_timers)),
         ),
     )
 
@@ -151,7 +151,7 @@ def _unlocked(facts: Facts) -> tuple[Step, ...]:
                 reason=f"{shown} is {'not set' if seen is None else seen}: the session would be locked or ended",
                 diff=(*(() if seen is None else (f"- {shown} = {seen}",)), f"+ {shown} = 0"),
                 apply=(setting.write(),),
-                verify=(Probe(command=fact.command, judge=_judge_setting(setting)),),
+                **proof(Probe(command=fact.command, judge=_judge_setting(setting))),
             )
         )
     return tuple(steps)

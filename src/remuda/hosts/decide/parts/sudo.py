@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.passwords import check_password
 from remuda.hosts.decide.running import said
-from remuda.hosts.decide.step import Probe, Problem, Step
+from remuda.hosts.decide.step import Probe, Problem, Step, proof
 from remuda.model.errors import BadInput, Retry
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command
@@ -65,9 +65,8 @@ class SudoPart:
                 name=SUDO,
                 reason="sudo asks for a password, and nothing else can be done without root",
                 diff=(f"+ {path} (0440)", f"+   {line}"),
-                check=Probe(command=_ASK, judge=_judge),
                 apply=(Command(words=(*words, path, line), stdin=line_in),),
-                verify=(Probe(command=_ASK, judge=_judge),),
+                **proof(Probe(command=_ASK, judge=_judge)),
                 explain=_explain,
                 retry=Retry.NEVER,
             ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.running import run_script, said
-from remuda.hosts.decide.step import Harm, Probe, Problem, Step
+from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
 from remuda.ports.host_shell import Command
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TartPart:
                         timeout_s=_UPLOAD_S,
                     ),
                 ),
-                verify=(Probe(command=TART.command, judge=_judge(version)),),
+                **proof(Probe(command=TART.command, judge=_judge(version))),
                 harm=Harm.VMS if seen else Harm.NONE,
             ),
         )
