@@ -73,6 +73,7 @@ COMMANDS = {
     "explain": _Command(
         "remuda.cli.explain", "explain", "Say why something is as it is, and what to do next."
     ),
+    "host": _Command("remuda.cli.host", "host", "Prepare or bootstrap one Mac, by hand.", "hosts"),
     "hosts": _Command("remuda.cli.hosts", "hosts", "List hosts; drain one."),
     "jobs": _Command("remuda.cli.jobs", "jobs", "List jobs and how far each is."),
     "man": _Command("remuda.cli.man", "man", "Write manual pages."),
@@ -111,6 +112,7 @@ SECTIONS = {
         "agent",
         "poller",
         "control-plane",
+        "host",
     ),
 }
 """How ``remuda --help`` sorts the commands."""

@@ -78,6 +78,11 @@ class HostKeyUnknown(HostShellError):
 
     retry = Retry.NEVER
 
+    def __init__(self, what: str, *, why: str, fix: str, seen: str) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.seen = seen
+        """The fingerprint that was shown. Nothing was sent to whoever showed it."""
+
 
 class HostKeyChanged(HostShellError):
     """Another machine answers than the one that was pinned, or this one was installed anew."""

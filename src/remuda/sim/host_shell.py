@@ -187,6 +187,7 @@ def _judge_key(target: Target, known: str, shown: str) -> None:
             f"{target.address} is not known",
             why=f"it shows the key {shown}, none is pinned, and trust on first use is not allowed",
             fix="Pin its key, or allow trust on first use",
+            seen=shown,
         )
 
 

@@ -58,6 +58,7 @@ class Login(asyncssh.SSHClient):
             why=f"it shows the key {seen}, none is pinned, and trust on first use is not allowed",
             fix="Compare this key with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub there) "
             "and pin it, or allow trust on first use",
+            seen=seen,
         )
 
     def password_auth_requested(self) -> str | None:
