@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.hosts.decide.facts import Facts
+from remuda.hosts.decide.plan import plan
+from remuda.ports.host_shell import Ran
+from tests.unit.hosts.a_mac import CORE, a_wanted
 from tests.unit.hosts.a_room import Done, Room
+from tests.unit.hosts.test_cases import answers_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,6 +195,22 @@ def test_what_the_bad_one_logged_is_told_and_nothing_from_before(good: Host) -> 
 
 def test_why_launchd_does_not_take_it_is_told(good: Host) -> None:
     assert "Bootstrap failed: 5: Input/output error" in good.load("good 2", "refused 2").stderr
+
+
+def test_what_failed_is_told_in_a_sentence_with_the_end_of_the_log(good: Host) -> None:
+    [step] = plan(Facts(answers_of("half-bootstrapped")), a_wanted(), CORE).steps[-1:]
+    assert step.explain is not None
+    failed = good.load("crash 2")
+    told = step.explain(Ran(code=failed.code, stderr=failed.stderr.encode()))
+    assert told.startswith(
+        "The agent does not stay up for 2 seconds. The agent from before is back and runs."
+    )
+    assert "It logged last: boom" in told
+    quiet = good.load("never 3")
+    assert step.explain(Ran(code=1, stderr=quiet.stderr.encode())).endswith(
+        "It logged last: nothing"
+    )
+    assert step.explain(Ran(code=1, stderr=b"cp: no space left")) == ""
 
 
 def test_a_first_one_that_is_bad_stays_with_launchd_which_goes_on_trying(host: Host) -> None:

@@ -111,7 +111,8 @@ fi
 
 # The tail of what this one logged, before the one that is put back logs more.
 tail=$(tail -c "+$((written + 1))" "$log" | tail -n 15)
-printf 'The agent does not stay up for %s seconds. %s\n' "$stable_s" "$problem" >&2
+printf 'The agent does not stay up for %s seconds.\n' "$stable_s" >&2
+if [ -n "$problem" ]; then printf '%s\n' "$problem" >&2; fi
 if [ -f "$mark.previous" ]; then
   for file in "$program" "$plist" "$kubeconfig"; do copy "$file.previous" "$file"; done
   before=$(pid)
@@ -124,5 +125,5 @@ if [ -f "$mark.previous" ]; then
 else
   printf 'There is none from before on this host. launchd goes on trying this one.\n' >&2
 fi
-printf 'What it logged last:\n%s\n' "$tail" >&2
+printf 'What it logged last:\n%s\n' "${tail:-nothing}" >&2
 exit 1

@@ -44,6 +44,8 @@ NAME: Final = "agent"
 STABLE_S: Final = 20
 """Longer than launchd waits before it starts a job again: a crash loop shows another process within it."""
 WAIT_S: Final = 90
+LINES_MAX: Final = 3
+LINE_MAX: Final = 300
 _UPLOAD_S: Final = 900.0
 _PLIST: Final = f"/Library/LaunchDaemons/{LABEL}.plist"
 _SUMS: Final = ("program", "plist", "kubeconfig")
@@ -125,6 +127,7 @@ class AgentPart:
                 **proof(Probe(command=self.seen.command, judge=_judge(wanted, after))),
                 # VMs outlive the agent; but one that becomes a builder's lets go of them.
                 harm=Harm.VMS if _turns(before, after) else Harm.NONE,
+                explain=_explain,
             ),
         )
 
@@ -181,7 +184,8 @@ def _reasons(seen: AgentSeen, wanted: Wanted, plist: bytes) -> list[str]:
             else "the agent's options changed"
         )
     if _credential_differs(seen, wanted):
-        reasons.append("the agent's credential is another")
+        absent = seen.now["kubeconfig"] == "absent"
+        reasons.append(f"the agent's credential is {'not there' if absent else 'another'}")
     if not reasons and any(seen.proven.get(name) != seen.now[name] for name in _SUMS):
         reasons.append("the agent was changed and not loaded since, or did not stay up")
     if not reasons and seen.pid is None:
@@ -199,6 +203,15 @@ def _judge(wanted: Wanted, plist: bytes) -> Callable[[Ran], str]:
         )
 
     return judged
+
+
+def _explain(ran: Ran) -> str:
+    """Say what became of the host, and how the agent's log ended: the beginning and the end of what was said."""
+    what, logged, log = ran.stderr.decode(errors="replace").partition("What it logged last:\n")
+    if not logged:
+        return ""
+    last = [line[:LINE_MAX] for line in log.splitlines() if line.strip()][-LINES_MAX:]
+    return f"{' '.join(what.split())} It logged last: {' | '.join(last)}"
 
 
 def _diff(seen: AgentSeen, wanted: Wanted, before: bytes, after: bytes) -> tuple[str, ...]:
