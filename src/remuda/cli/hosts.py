@@ -13,6 +13,7 @@ from remuda.cli.completion import host_names, names_of
 from remuda.cli.finding import api_options, fleet_options
 from remuda.cli.helps import ENDLESS_EXITS, EXITS
 from remuda.cli.host_changes import drain_text, runners_on, set_drained
+from remuda.cli.hosts_operate import operate
 from remuda.cli.listing import How, Listing, listing_options, show
 from remuda.cli.listing_group import ListingGroup
 from remuda.cli.run import Duration
@@ -59,8 +60,11 @@ def hosts() -> None:
       remuda hosts mini-1 -o yaml         one, with everything that is known
       remuda hosts drain mini-1 --wait    before its maintenance
       remuda hosts undrain mini-1         after it
+      remuda hosts operate --help         the process that looks after Macs
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
 
+
+hosts.add_command(operate)
 
 _HOST = click.argument("host", shell_complete=names_of(host_names))
 

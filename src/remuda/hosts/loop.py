@@ -56,9 +56,12 @@ class HostLoop:
         self._missing: dict[str, datetime] = {}
         self._begun: set[str] = set()
         self._halts: dict[str, str] = {}
+        self._news = 0
+        self._rolls: dict[str, tuple[tuple[object, ...], Roll]] = {}
+        """Worked out anew only when something of it may have changed."""
         settings = QueueSettings(workers_max=reins.settings.workers_max)
         self._queue: WorkQueue[str] = WorkQueue(LOOP, self._look, reins.ids, settings)
-        self._view.on_news(self._wake)
+        self._view.on_news(self._heard)
 
     async def run(self) -> None:
         """Look at Hosts until cancelled. The view must be synced."""
@@ -70,6 +73,10 @@ class HostLoop:
                 # Beside the queue: an attempt on every worker at once is work, not silence.
                 group.create_task(self._tick(), name="hosts: tick")
                 await self._queue.run()
+
+    def _heard(self, name: str) -> None:
+        self._news += 1
+        self._wake(name)
 
     def _wake(self, name: str) -> None:
         self._queue.add_after(name, self._reins.settings.coalesce_s)
@@ -151,9 +158,14 @@ class HostLoop:
     def _roll(self, fleet: str) -> Roll:
         """Say where the fleet's roll stands, from the newest that is known of each host."""
         settings = self._reins.settings
+        stamp = (self._news, self._reins.status.writes, frozenset(self._begun))
+        known = self._rolls.get(fleet)
+        if known is not None and known[0] == stamp:
+            return known[1]
         members = [self._member(host) for host in self._view.hosts() if host.spec.fleet == fleet]
         percent = settings.roll_percent if settings.guards.roll_cap else 10_000
         found = roll(members, percent)
+        self._rolls[fleet] = (stamp, found)
         self._reins.metrics.roll(fleet, found)
         return found
 

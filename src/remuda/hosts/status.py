@@ -50,6 +50,8 @@ class StatusWriter:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._written: dict[str, tuple[frozenset[str], Host]] = {}
+        self.writes = 0
+        """How often anything was written: what was derived from Hosts holds while this stays the same."""
 
     def newest(self, host: Host) -> Host:
         """Return the Host as we last wrote it, if our view is behind that."""
@@ -101,6 +103,7 @@ class StatusWriter:
         return found
 
     def _remember(self, before: Host, after: Host) -> None:
+        self.writes += 1
         superseded, known = self._written.get(after.name, (frozenset(), after))
         if known.uid != after.uid:
             superseded = frozenset()

@@ -13,6 +13,7 @@ from remuda.sim.scenarios.dispatch.stamped_without_claim import STAMPED_WITHOUT_
 from remuda.sim.scenarios.dispatch.storm import DISPATCH_STORM
 from remuda.sim.scenarios.dispatch.webhook_lost import WEBHOOK_LOST
 from remuda.sim.scenarios.dispatch.webhooks_dropped import WEBHOOKS_DROPPED
+from remuda.sim.scenarios.hosts.bad_agent import HOSTS_BAD_AGENT
 from remuda.sim.scenarios.keep_n.story import KEEP_N
 from remuda.sim.scenarios.pools.bad_image import BAD_IMAGE
 from remuda.sim.scenarios.pools.capped_tenant import CAPPED_TENANT
@@ -44,5 +45,6 @@ SCENARIOS = {
         LISTS_LIE,
         SMALL_LIMITS,
         DISPATCH_STORM,
+        HOSTS_BAD_AGENT,
     )
 }
