@@ -13,10 +13,17 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import aiohttp
+
 from remuda.adapters.system import SystemClock
+from remuda.cli.tree.folder import holder
+from remuda.cli.tree.furnish import administrator
+from remuda.cli.tree.parts import NAMESPACE
+from remuda.kube.core import POD
 from tests.support.burden import Burden
 from tests.support.eventually import eventually
 from tests.support.trees import UP_S, WAIT_S, Tree, a_tree
@@ -63,8 +70,8 @@ def _jobs(chance: random.Random) -> tuple[tuple[float, float], ...]:
     return tuple((at, chance.choice((0, 0.3, 1, 4))) for at in moments)
 
 
-async def play(tree: Tree, burden: Burden, turn: Round) -> int:
-    """Start it, work, kill it; return how many VMs were killed."""
+async def play(tree: Tree, burden: Burden, turn: Round) -> frozenset[str]:
+    """Start it, work, kill it; return the runners whose VMs were killed."""
     process = await asyncio.to_thread(tree.begin_up)
     try:
         if turn.amid_start:
@@ -77,7 +84,7 @@ async def play(tree: Tree, burden: Burden, turn: Round) -> int:
         process.kill()  # first: it may be about to start the rest
         process.communicate()
         lived = await asyncio.to_thread(tree.strike, vms=turn.vms)
-    return lived if turn.vms else 0
+    return lived if turn.vms else frozenset()
 
 
 async def work(burden: Burden, turn: Round) -> None:
@@ -104,11 +111,13 @@ async def nothing_but_vms(tree: Tree) -> None:
     await eventually(probe, lambda left: left == set(), within_s=WAIT_S)
 
 
-async def judge(burden: Burden, killed: int) -> dict[str, int]:
-    """Hold each job against what it did by its own marks."""
+async def judge(burden: Burden, killed: frozenset[str]) -> dict[str, int]:
+    """Hold each job against what it did by its own marks. Only who was on a VM that was killed may be lost."""
     outcomes = await burden.outcomes()
-    lost = [key for key, said in outcomes.items() if said["exit_code"] is None]
-    assert len(lost) <= killed, f"{lost} were lost, and {killed} VMs were killed"
+    lost = {key: said["pod"] for key, said in outcomes.items() if said["exit_code"] is None}
+    for key, runner in lost.items():
+        assert runner in killed, f"{key} on {runner or 'no runner'} was lost; killed: {killed}"
+    assert len(set(lost.values())) == len(lost), f"two jobs had one runner: {lost}"
     for key, said in outcomes.items():
         marked = burden.marked(key)
         if key in lost:
@@ -118,7 +127,44 @@ async def judge(burden: Burden, killed: int) -> dict[str, int]:
         else:
             assert said["conclusion"] == "success", (key, said)
             assert marked == (1, 1), f"{key} began and ended {marked} times"
-    return {"jobs": len(outcomes), "lost with their VMs": len(lost), "VMs killed": killed}
+    return {"jobs": len(outcomes), "lost with their VMs": len(lost), "VMs killed": len(killed)}
+
+
+async def without_a_server(tree: Tree, marks: Path) -> None:
+    """Let a job end while the server is away for longer than one try to tell of it takes: nothing of it is lost."""
+    began, go_on = marks / "began", marks / "go-on"
+    job = await tree.post(
+        f"echo first; touch {began}; while ! [ -e {go_on} ]; do sleep 0.1; done; echo last; exit 7"
+    )
+
+    async def has_begun() -> bool:
+        return began.exists()
+
+    await eventually(has_begun, within_s=WAIT_S)
+    runner = (await tree.api.get(f"/api/v1/jobs/{job}/outcome"))["pod"]
+    supervisor = holder(tree.folder)
+    assert supervisor, "nobody tends the tree"
+    os.kill(supervisor, signal.SIGSTOP)  # or it would start the server again at once
+    tree.kill("server")
+    go_on.touch()
+    async with administrator(tree.folder) as kube:
+
+        async def is_deleted() -> bool:
+            """Tell whether the runner's agent gave up a first try, and the operator removes the runner."""
+            pod = await kube.get(POD, runner, namespace=NAMESPACE)
+            return pod.metadata.deletion_timestamp is not None
+
+        await eventually(is_deleted, within_s=WAIT_S)
+    os.kill(supervisor, signal.SIGCONT)
+
+    async def told() -> tuple[str, int | None]:
+        try:
+            said = await tree.api.text(f"/api/v1/jobs/{job}/logs")
+            return said, (await tree.api.get(f"/api/v1/jobs/{job}/outcome"))["exit_code"]
+        except aiohttp.ClientError as error:  # it is not back yet
+            return str(error), None
+
+    await eventually(told, lambda said: said == ("first\nlast\n", 7), within_s=WAIT_S)
 
 
 async def test_killed_as_a_whole_at_random_moments_it_loses_no_job_and_runs_none_twice(
@@ -126,15 +172,16 @@ async def test_killed_as_a_whole_at_random_moments_it_loses_no_job_and_runs_none
 ) -> None:
     print(f"REMUDA_KILLS={ROUNDS} REMUDA_KILLS_SEED={SEED}")  # noqa: T201 - pytest shows it where it fails
     with a_tree("--vms=2") as tree:
-        burden, killed = Burden(tree, tmp_path), 0
+        burden, killed = Burden(tree, tmp_path), frozenset[str]()
         for number, turn in enumerate(rounds(SEED, ROUNDS), start=1):
             print(f"round {number}: {turn}")  # noqa: T201 - likewise
-            killed += await play(tree, burden, turn)
+            killed |= await play(tree, burden, turn)
             await nothing_but_vms(tree)
 
         tree.up()
         await burden.settle()
         print(await judge(burden, killed))  # noqa: T201 - likewise
+        await without_a_server(tree, burden.marks)
 
         said = tree.down()
         assert "It is down." in said

@@ -24,6 +24,7 @@ from remuda.adapters.postgres.home import SOCKET_PORT, Home, socket_path
 from remuda.cli.tree.folder import Folder, holder
 from remuda.cli.tree.parts import STARTED
 from remuda.cli.tree.runs import Run
+from remuda.ports.vms import VM_PREFIX
 from tests.support.agents import kill_all_below, processes_below
 from tests.support.eventually import eventually
 from tests.support.ordinary import ordinary_user
@@ -153,24 +154,31 @@ class Tree:
         if vms:
             kill_all_below(self.data / "agent")
 
-    def strike(self, *, vms: bool) -> int:
+    def strike(self, *, vms: bool) -> frozenset[str]:
         """
         Kill every process of the tree in one moment, as kill -9 of all or, with the VMs, a power cut does.
 
-        All are stopped before the first is killed, so that none sees another's end. Returns how many VMs lived then.
+        All are stopped before the first is killed, so that none sees another's end. Returns the runners whose VMs lived
+        then, by name.
         """
         stopped: set[int] = set()
         while found := (set(self.processes()) - (set() if vms else self.vm_processes())) - stopped:
             for pid in found:
                 _send(pid, signal.SIGSTOP)
             stopped |= found
-        lived = len(self.vms())
+        lived = frozenset(self._runner_of(vm) for vm in self.vms())
         for pid in stopped:
             _send(pid, signal.SIGKILL)
         deadline = seconds() + WAIT_S
         while stopped & set(self.processes()) and seconds() < deadline:
             pause(POLL_S)  # the dead take a moment to go
         return lived
+
+    def _runner_of(self, vm: str) -> str:
+        """Return the name of the runner that a VM is, as the agent wrote it down before the VM was begun."""
+        uid = vm.removeprefix(VM_PREFIX)
+        (file,) = self.folder.agent.rglob(f"{uid}.json")
+        return str(json.loads(file.read_text())["record"]["pod"])
 
     # --- looking ---
 
