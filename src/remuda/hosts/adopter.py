@@ -18,6 +18,7 @@ from remuda.hosts.decide.adoption import (
     choose,
     claim_name,
     free_name,
+    is_returned,
     newest_image,
     pending_name,
 )
@@ -123,6 +124,8 @@ class Adopter:
         async with self._lock:
             try:
                 machine = await self._machines.get(claim.zone, claim.machine)
+                if is_returned(machine, claim):
+                    return True  # the answer to its last rename was lost
                 if machine.name not in {claim.name, parked}:
                     raise _not_ours(host, machine)
                 if machine.name == claim.name:

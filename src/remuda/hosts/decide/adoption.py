@@ -125,6 +125,13 @@ def is_free(machine: Machine, pool_prefix: str, now: datetime) -> bool:
     return machine.changed_at is not None and now - machine.changed_at >= PENDING_STALE
 
 
+def is_returned(machine: Machine, claim: Claim) -> bool:
+    """Say whether a machine is in the Host's pool, and in nobody's hands."""
+    prefix = claim.pool_prefix
+    in_pool = bool(prefix) and machine.name.startswith(prefix) and machine.name != claim.name
+    return in_pool and not machine.name.startswith(prefix + PENDING)
+
+
 def is_family(text: str) -> bool:
     """Say whether a text names a release family, and not one image of it: those are withdrawn one after the other."""
     return _FAMILY.fullmatch(text) is not None

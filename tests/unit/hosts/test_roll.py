@@ -1,0 +1,96 @@
+"""How a new configuration goes over a fleet."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from remuda.hosts.decide.lifecycle import Limits, Phase, Seen
+from remuda.hosts.decide.roll import Member, Stand, roll, stand
+
+
+def members(**counts: int) -> list[Member]:
+    """Return so many members of each stand, named by it."""
+    return [
+        Member(f"{name}-{n}", Stand(name), "it broke" if name == "failed" else "")
+        for name, count in counts.items()
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "percent", "cap", "begin", "halted"),
+    [
+        ({"waiting": 50}, 10, 5, 5, False),
+        ({"waiting": 50}, 5, 2, 2, False),
+        ({"waiting": 3}, 5, 1, 1, False),
+        ({"waiting": 1}, 100, 1, 1, False),
+        ({"waiting": 45, "changing": 5}, 10, 5, 0, False),
+        ({"waiting": 47, "changing": 3}, 10, 5, 2, False),
+        ({"waiting": 45, "changing": 2, "failed": 3}, 10, 5, 0, False),
+        ({"waiting": 45, "failed": 5}, 10, 5, 0, True),
+        ({"waiting": 40, "done": 6, "failed": 4}, 10, 5, 1, False),
+        ({"waiting": 5, "aside": 45}, 10, 1, 1, False),
+        ({"done": 50}, 10, 5, 0, False),
+        ({"waiting": 1, "failed": 1}, 5, 1, 0, True),
+        ({"waiting": 40, "failed": 10}, 10, 5, 0, True),
+    ],
+)
+def test_who_may_begin(
+    counts: dict[str, int], percent: int, cap: int, begin: int, *, halted: bool
+) -> None:
+    found = roll(members(**counts), percent)
+
+    assert found.cap == cap
+    assert len(found.granted & set(found.waiting)) == begin
+    assert bool(found.halted) is halted
+    assert set(found.changing) <= found.granted, "who has begun may go on"
+
+
+def test_a_halt_says_where_it_failed_and_why() -> None:
+    found = roll(members(waiting=45, failed=5), 10)
+
+    assert "failed-0" in found.halted
+    assert "it broke" in found.halted
+    assert found.held_back() == found.halted
+
+
+def test_the_answer_does_not_depend_on_the_order() -> None:
+    given = members(waiting=20, changing=2, failed=1)
+    shuffled = list(given)
+    random.Random(7).shuffle(shuffled)  # noqa: S311 - no secret
+
+    assert roll(given, 20) == roll(shuffled, 20)
+
+
+OLD, NEW = "old", "new"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (Seen(config_hash=NEW, phase=Phase.READY), Stand.DONE),
+        (Seen(config_hash=NEW, phase=Phase.NOT_READY), Stand.DONE),
+        (Seen(config_hash=NEW, phase=Phase.UPDATING), Stand.CHANGING),
+        (Seen(config_hash=OLD, phase=Phase.READY), Stand.WAITING),
+        (Seen(config_hash=OLD, phase=Phase.DRAINING), Stand.CHANGING),
+        (Seen(config_hash=OLD, phase=Phase.FAILED, failed_hash=OLD, attempts=9), Stand.WAITING),
+        (Seen(config_hash=OLD, phase=Phase.FAILED, failed_hash=NEW, attempts=9), Stand.FAILED),
+        (Seen(config_hash=NEW, phase=Phase.FAILED, failed_hash=NEW, attempts=9), Stand.FAILED),
+        (Seen(config_hash=OLD, phase=Phase.UPDATING, failed_hash=NEW, attempts=2), Stand.CHANGING),
+        (Seen(config_hash=OLD, phase=Phase.READY, key_refused=True), Stand.FAILED),
+        (Seen(config_hash=OLD, phase=Phase.READY, paused=True), Stand.ASIDE),
+        (Seen(config_hash=OLD, phase=Phase.READY, deleting=True), Stand.ASIDE),
+        (Seen(config_hash="", phase=Phase.BOOTSTRAPPING), Stand.ASIDE),
+        (Seen(config_hash=OLD, phase=Phase.RELEASING), Stand.ASIDE),
+    ],
+)
+def test_where_a_host_stands(seen: Seen, expected: Stand) -> None:
+    assert stand(seen, Limits()) is expected
+
+
+def test_one_that_was_let_go_holds_its_place_before_its_status_says_so() -> None:
+    waiting = Seen(config_hash=OLD, phase=Phase.READY)
+
+    assert stand(waiting, Limits(), begun=True) is Stand.CHANGING
