@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,8 @@ _WORLDS: Final = frozenset(
     }
 )
 """Errors of the system that can come anywhere, and are no bugs: disks, rights, and too many open files."""
+_INTERRUPTED: Final = 130
+"""As in ``exits``, which would have to be loaded for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,14 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. One that is interrupted ends as shells expect it, with 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\nremuda: interrupted.", err=True)
+            ctx.exit(_INTERRUPTED)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer commands without loading them all."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only shells ask for it
@@ -166,7 +177,7 @@ def _sections() -> dict[str, list[str]]:
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused, 130 interrupted.",
 )
 @click.version_option(package_name="remuda", prog_name="remuda")
 def remuda() -> None:
@@ -188,6 +199,7 @@ def remuda() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. A fault of the world is three plain lines and its exit code, never a traceback."""
+    _open_closed_streams()
     try:
         remuda(args=arguments)
     except (RemudaError, OSError, ExceptionGroup) as raised:
@@ -199,6 +211,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from remuda.cli.exits import code_of  # noqa: PLC0415 - it knows what errors there are
 
         sys.exit(code_of(found))
+
+
+def _open_closed_streams() -> None:
+    """Let output go nowhere that was closed by whoever started us, before a file of ours gets its number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - it stays open, and pathlib is slow to load
 
 
 def faults(raised: Exception) -> tuple[RemudaError, ...]:

@@ -184,7 +184,8 @@ class Identities:
     async def _account(self, token: str) -> tuple[str, str, TokenSubject] | Unknown:
         """Tell whose ServiceAccount token this is. Text that cannot be one is refused without asking anybody."""
         if len(token) > _JWT_MAX_CHARS or _JWT.fullmatch(token) is None:
-            return Unknown(401, "this is no token of a ServiceAccount", _ASK)
+            why = "this is neither a token of the API nor one of a ServiceAccount"
+            return Unknown(401, why, f"{_MAKE}, or, for a ServiceAccount: {_ASK}")
         subject = await self._reviews.get(digest_of(token), lambda: self._review(token))
         if subject is None or AUDIENCE not in subject.audiences:
             return Unknown(401, "the cluster does not know this token for our audience", _ASK)

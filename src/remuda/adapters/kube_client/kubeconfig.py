@@ -156,8 +156,10 @@ def load(
     if not name:
         raise BadInput(
             f"No context is chosen in {where}",
-            why="there is no current-context",
-            fix=f"Name one: {_names(merged.contexts)}",
+            why="there is no current-context" if merged.contexts else "there are no contexts in it",
+            fix=f"Name one: {_names(merged.contexts)}"
+            if merged.contexts
+            else "Check that this is the file that was meant; 'kubectl config view' reads it too",
         )
     chosen = _pick(merged.contexts, name, f"context in {where}")
     cluster = _pick(merged.clusters, chosen.entry.cluster, f"cluster, for the context {name!r},")

@@ -230,6 +230,7 @@ PLUGIN = {"command": "p", "apiVersion": "client.authentication.k8s.io/v1"}
         pytest.param(a_config(clusters="c"), "at `$.clusters`", id="a wrong type"),
         pytest.param(with_user(token=5), "Expected `str`, got `int`", id="a number as token"),
         pytest.param(NO_CONTEXT, "no current-context. Name one: here", id="no context"),
+        pytest.param("", "there are no contexts in it", id="an empty file"),
         pytest.param(LOST_CLUSTER, "no cluster.* named 'x': there are c", id="no such cluster"),
         pytest.param(LOST_USER, "no user.* named 'x': there are u", id="no such user"),
         pytest.param(with_cluster(server=""), "it has no server", id="no server"),
