@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from remuda.adapters.ssh import SshSettings, SshShells
 from remuda.adapters.system import SystemClock
-from remuda.hosts.converge import Converged, Converger, Plan, Silent, look, no_vms
+from remuda.hosts.converge import Converged, Converger, Silent, look, no_vms
 from remuda.hosts.decide.wanted import BuilderConfig, FleetConfig, OwnConfig, Wanted
 from remuda.hosts.parts import PARTS
 from remuda.kube.host import Role
 from remuda.model.secret import Secret
-from remuda.ports.host_shell import Upload
+from remuda.ports.host_shell import HostShellError, Upload
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.hosts.converge import Progress
+    from remuda.hosts.decide.plan import Plan
     from remuda.hosts.decide.step import Part
     from remuda.ports.clock import Clock
-    from remuda.ports.host_shell import Command, HostShell, Ran
+    from remuda.ports.host_shell import Command, HostShell, Ran, Target
     from tests.support.scripted_mac.place import Place
 
 TART = "2.32.1"
+MIDWAY_S = 0.05
+"""When a command is killed as it runs. Where within it that is, chance says."""
 GOOD_AGENT = b"#!/bin/sh\n# remuda-mac: stays up\n"
 BAD_AGENT = b"#!/bin/sh\n# remuda-mac: crashes\n"
 KUBECONFIG = b"apiVersion: v1\nkind: Config\nusers: [{user: {token: canary-of-the-kubeconfig}}]\n"
@@ -103,7 +107,8 @@ class Watched:
 
     shell: HostShell
     dies_at: int | None = None
-    """The index of the command that is not run any more."""
+    """The index of the command that is not run any more, or is killed as it runs."""
+    midway: bool = False
     ran: list[Command] = field(default_factory=list)
 
     @property
@@ -112,6 +117,9 @@ class Watched:
 
     async def run(self, command: Command) -> Ran:
         if self.dies_at is not None and len(self.ran) >= self.dies_at:
+            if self.midway:
+                with contextlib.suppress(HostShellError):
+                    await self.shell.run(replace(command, timeout_s=MIDWAY_S))
             raise Power
         self.ran.append(command)
         return await self.shell.run(command)
@@ -139,18 +147,23 @@ class Run:
     wanted: Wanted
     parts: tuple[Part, ...] = PARTS
     dies_at: int | None = None
+    midway: bool = False
     progress: Progress = field(default_factory=Silent)
     clock: Clock = field(default_factory=MacClock)
     ran: list[Command] = field(default_factory=list)
 
-    async def converge(self) -> Converged:
+    target: Target | None = None
+
+    async def opened(self) -> tuple[SshShells, HostShell]:
         shells = SshShells(SshSettings(connect_s=60.0, login_s=60.0))
-        shell = await shells.open(self.place.target())
-        watched = Watched(shell, self.dies_at, self.ran)
+        return shells, await shells.open(self.target or self.place.target())
+
+    async def converge(self) -> Converged:
+        shells, shell = await self.opened()
         try:
             return await Converger(
                 host=self.wanted.own.node,
-                shell=watched,
+                shell=Watched(shell, self.dies_at, self.midway, self.ran),
                 wanted=self.wanted,
                 parts=self.parts,
                 clock=self.clock,
@@ -161,9 +174,8 @@ class Run:
             await shells.close(shell)
 
     async def look(self) -> Plan:
-        shells = SshShells(SshSettings(connect_s=60.0, login_s=60.0))
-        shell = await shells.open(self.place.target())
+        shells, shell = await self.opened()
         try:
-            return await look(Watched(shell, self.dies_at, self.ran), self.wanted, self.parts)
+            return await look(Watched(shell, ran=self.ran), self.wanted, self.parts)
         finally:
             await shells.close(shell)

@@ -7,12 +7,13 @@ a whole host.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.scripted_mac.programs.model import changed, fail, read, say
+from tests.support.scripted_mac.programs.model import Exit, changed, fail, read, say
 
 LOADED = re.compile(r'load\s+anchor\s+"([^"]+)"\s+from\s+"([^"]+)"')
 RULE = re.compile(
@@ -100,10 +101,11 @@ def _load(pf: dict[str, Any], anchor: str, file: str, *, only_checked: bool) -> 
     pf["anchors"].update(anchors)
 
 
-def boot(pf: dict[str, Any], file: str) -> None:
-    """Load everything as at a start: nothing is there before, and nothing if it does not load."""
+def boot(pf: dict[str, Any]) -> None:
+    """Load everything as at a start: nothing was there before, and if it does not load there is nothing."""
     pf.update(main=[], anchors={}, enabled=False, held=False)
-    _load(pf, "", file, only_checked=False)
+    with contextlib.suppress(Exit):
+        _load(pf, "", "/etc/pf.conf", only_checked=False)
 
 
 def _show(pf: dict[str, Any], anchor: str, what: str) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import grp
-import os
 import plistlib
 import pwd
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tests.support.scripted_mac.programs import launchd, packet_filter
 from tests.support.scripted_mac.programs.model import (
     CALLER,
     STAFF,
@@ -21,6 +21,9 @@ from tests.support.scripted_mac.programs.model import (
     read,
     say,
 )
+
+if TYPE_CHECKING:
+    import os
 
 NO_DEFAULT = "The domain/default pair of ({0}, {1}) does not exist"
 
@@ -208,6 +211,18 @@ def fdesetup(words: list[str]) -> int:
     return 0
 
 
+def reboot(words: list[str]) -> int:
+    """Start the Mac again: the filter loads its file anew, launchd its jobs, and loginwindow logs in."""
+    del words
+    with changed() as state:
+        packet_filter.boot(state["pf"])
+        state["services"] = {}
+        for path in sorted(Path("/Library/LaunchDaemons").glob("*.plist")):
+            launchd.load(state, "system", path)
+        launchd.login(state)
+    return 0
+
+
 def nothing(words: list[str]) -> int:
     """Do nothing, and say that it went well."""
     del words
@@ -224,5 +239,6 @@ PROGRAMS = {
     "sw_vers": sw_vers,
     "sysctl": sysctl,
     "fdesetup": fdesetup,
+    "reboot": reboot,
     **dict.fromkeys(("codesign", "xattr", "dscacheutil", "chflags"), nothing),
 }

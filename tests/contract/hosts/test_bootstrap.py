@@ -1,0 +1,316 @@
+"""A Mac behind a real sshd becomes what it should be, from every state that Macs are found in."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remuda.hosts.converge import DoesNotConverge, HostHasProblems, StepFailed, StepFailedForGood
+from remuda.hosts.decide import kcpassword
+from remuda.hosts.decide.parts.auto_login import AutoLoginPart
+from remuda.hosts.decide.pf_conf import BLOCK
+from remuda.hosts.decide.plan import facts_needed
+from remuda.hosts.decide.step import Step
+from remuda.hosts.parts import PARTS
+from remuda.model.secret import Secret
+from remuda.ports.host_shell import Command, HostShellError
+from tests.support.scripted_mac import snapshots, states
+from tests.support.scripted_mac.bootstrapping import BAD_AGENT, GOOD_AGENT, Power, Run, Wish
+from tests.support.scripted_mac.place import Place, a_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from remuda.hosts.decide.facts import Facts
+    from remuda.hosts.decide.plan import Plan
+    from remuda.hosts.decide.step import Part, Problem
+    from remuda.hosts.decide.wanted import Wanted
+    from tests.support.scripted_mac.snapshots import Snapshot
+
+AUTO_LOGIN = next(part for part in PARTS if isinstance(part, AutoLoginPart))
+CHANGED = {"password": "another", "aqua": False}
+"""Somebody set a new password at the screen, and told nobody."""
+LEGACY = (
+    "# remuda: guests are held back\n"
+    'anchor "remuda.runners"\n'
+    'load anchor "remuda.runners" from "/etc/pf.anchors/remuda.runners"\n'
+)
+
+
+@dataclass
+class Mac:
+    """A scripted Mac with two states to go back to: as it was delivered, and bootstrapped."""
+
+    place: Place
+    folder: Path
+    fresh: Snapshot
+    whole: Snapshot | None = None
+
+    def wish(self, **changed: object) -> Wish:
+        usual: dict[str, object] = {"folder": self.folder, "password": self.place.password}
+        return Wish(**{**usual, **changed})  # type: ignore[arg-type]
+
+    def run(self, **changed: object) -> Run:
+        return Run(self.place, self.wish(**changed).wanted())
+
+    async def bootstrapped(self) -> Snapshot:
+        """Make it what it should be, the first time by a run and then by a copy of that."""
+        if self.whole is None:
+            snapshots.put_back(self.place, self.fresh)
+            await self.run().converge()
+            self.whole = snapshots.taken(self.place)
+        snapshots.put_back(self.place, self.whole)
+        return self.whole
+
+    def file(self, path: str) -> bytes:
+        return self.place.path(path).read_bytes()
+
+    def state(self, **changed: object) -> dict[str, object]:
+        found = {**states.read(self.place), **changed}
+        if changed:
+            states.write(self.place, found)
+        return found
+
+    async def reboot(self) -> None:
+        run = self.run()
+        shells, shell = await run.opened()
+        assert (await shell.run(Command(words=("/sbin/reboot",), root=True))).code == 0
+        await shells.close(shell)
+
+
+@pytest.fixture(scope="module")
+def the_mac(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mac]:
+    folder = tmp_path_factory.mktemp("mac")
+    with a_place(folder / "root") as place:
+        yield Mac(place, folder / "files", snapshots.taken(place))
+
+
+@pytest.fixture
+def mac(the_mac: Mac) -> Mac:
+    the_mac.place.forget_seen()
+    return the_mac
+
+
+class Heard:
+    """Every line that a person would see."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def planned(self, planned: Plan) -> None:
+        self.lines += [repr(planned)]
+
+    def begun(self, step: Step) -> None:
+        self.lines += [step.name, step.reason, *step.diff]
+
+    def done(self, step: Step, *, changed: bool) -> None:
+        self.lines += [f"{step.name} {changed}"]
+
+
+async def test_a_fresh_host_converges_and_the_second_run_does_nothing(
+    mac: Mac, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    snapshots.put_back(mac.place, mac.fresh)
+    heard = Heard()
+    first = replace(mac.run(), progress=heard)
+    assert (await first.converge()).changed[:2] == ("sudo", "auto-login")
+    after = snapshots.taken(mac.place)
+    assert mac.state()["aqua"]
+
+    second = mac.run()
+    assert (await second.converge()).changed == ()
+    assert snapshots.changed(after, snapshots.taken(mac.place)) == []
+    assert len(second.ran) < len(first.ran) / 2, "it only looked"
+    mac.whole = after
+
+    told = "".join(heard.lines) + caplog.text
+    for secret in (mac.place.password, "canary-of-the-kubeconfig"):
+        assert secret not in told
+        assert secret.encode() not in mac.place.seen(), (
+            "a program on the host had it among its words"
+        )
+    encoded = kcpassword.encode(Secret(mac.place.password.encode())).reveal()
+    assert encoded not in mac.place.seen()
+    assert mac.file("/private/etc/kcpassword") == encoded
+
+
+def half_bootstrapped(mac: Mac) -> None:
+    """Leave what a run leaves that was killed in several places: new files beside the old, jobs not loaded."""
+    place = mac.place
+    for leftover in ("private/etc/kcpassword", "private/etc/pf.conf", "usr/local/bin/remuda-agent"):
+        place.path(f"{leftover}.remuda-new").write_bytes(b"half a fi")
+        place.path(f"{leftover}.staged").write_bytes(b"half a fi")
+    (place.root / "usr/local/lib/remuda-tart.new").mkdir()
+    place.path("/usr/local/bin/tart").unlink()
+    place.path("/private/var/lib/remuda/agent.proven").unlink(missing_ok=True)
+    mac.state(services={})
+
+
+def conf(*blocks: str) -> Callable[[Mac], None]:
+    """Have these blocks at the end of Apple's lines."""
+
+    def made(mac: Mac) -> None:
+        kept = mac.fresh["private/etc/pf.conf"][3].decode()
+        mac.place.path("/private/etc/pf.conf").write_text(kept + "".join(blocks))
+
+    return made
+
+
+def sealed(mac: Mac) -> None:
+    mac.place.path("/private/etc/kcpassword").write_bytes(
+        kcpassword.encode(Secret(b"<sealed>")).reveal()
+    )
+    mac.state(aqua=False)
+
+
+def without_loginwindow(mac: Mac) -> None:
+    mac.state(aqua=False, loginwindow=None)
+
+
+DAMAGE: dict[str, Callable[[Mac], None]] = {
+    "half bootstrapped": half_bootstrapped,
+    "a legacy block without markers": conf(LEGACY),
+    "a doubled block": conf(BLOCK, BLOCK),
+    "a marked and a legacy block": conf(BLOCK, LEGACY),
+    "a sealed password": sealed,
+    "no login window": without_loginwindow,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+async def test_a_host_converges_from_what_others_left(
+    mac: Mac, damage: Callable[[Mac], None]
+) -> None:
+    await mac.bootstrapped()
+    damage(mac)
+    assert (await mac.run().converge()).changed
+    after = snapshots.taken(mac.place)
+    assert mac.state()["aqua"]
+    assert (
+        mac.file("/private/etc/pf.conf").decode()
+        == mac.fresh["private/etc/pf.conf"][3].decode() + BLOCK
+    )
+
+    assert (await mac.run().converge()).changed == ()
+    assert snapshots.changed(after, snapshots.taken(mac.place)) == []
+
+
+async def test_killed_anywhere_and_run_again_it_converges_to_the_same(mac: Mac) -> None:
+    whole = await mac.bootstrapped()
+    snapshots.put_back(mac.place, mac.fresh)
+    deaths = 0
+    for extra in (0, 3, 7, 12, 18, 5, 26, 11, 34, 42, 55):
+        looked = 1 if not deaths else len(facts_needed(PARTS))
+        run = replace(mac.run(), dies_at=looked + extra, midway=bool(deaths % 2))
+        try:
+            await run.converge()
+        except Power:
+            deaths += 1
+        else:
+            break
+    assert deaths >= 6, "it was killed in many places"
+    await mac.run().converge()
+    after = snapshots.taken(mac.place)
+    differ = [name for name in snapshots.changed(whole, after) if name != snapshots.STATE]
+    assert [name for name in differ if not name.startswith("private/var/log")] == []
+    assert mac.state()["aqua"]
+
+
+async def test_a_wrong_password_is_tried_once_and_nothing_else_is_done(mac: Mac) -> None:
+    snapshots.put_back(mac.place, mac.fresh)
+    wrong = "canary-" + "of-a-wrong-password"
+    with pytest.raises(StepFailedForGood, match="password is wrong") as caught:
+        await mac.run(password=wrong).converge()
+    assert wrong not in "".join(traceback.format_exception(caught.value))
+    assert mac.state()["wrong_passwords"] == 1
+    changed = snapshots.changed(mac.fresh, snapshots.taken(mac.place))
+    assert changed == [snapshots.STATE], "only the count of wrong passwords"
+    assert wrong.encode() not in mac.place.seen()
+
+
+async def test_without_a_password_sudo_is_never_asked_for_one(mac: Mac) -> None:
+    snapshots.put_back(mac.place, mac.fresh)
+    with pytest.raises(HostHasProblems, match="no way to become root"):
+        await mac.run(password=None).converge()
+    assert snapshots.changed(mac.fresh, snapshots.taken(mac.place)) == []
+    assert b"-S" not in mac.place.seen()
+
+
+class Unverified(AutoLoginPart):
+    """The automatic login as it was before anybody read the file back."""
+
+    def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step | Problem, ...]:
+        said = super().steps(facts, wanted)
+        return tuple(replace(each, verify=()) for each in said if isinstance(each, Step))
+
+
+def instead(part: Part) -> tuple[Part, ...]:
+    """Return all parts with another for the automatic login."""
+    return tuple(part if each is AUTO_LOGIN else each for each in PARTS)
+
+
+async def test_a_wrong_password_is_sealed_again_and_again_unless_the_file_is_read_back(
+    mac: Mac,
+) -> None:
+    await mac.bootstrapped()
+    mac.state(**CHANGED)
+    unverified = Unverified(AUTO_LOGIN.script, AUTO_LOGIN.seen_script)
+    run = replace(mac.run(), parts=(unverified,))
+    with pytest.raises(DoesNotConverge, match="sealed"):
+        await run.converge()
+    assert kcpassword.is_sealed(Secret(mac.file("/private/etc/kcpassword")))
+
+    await mac.bootstrapped()
+    mac.state(**CHANGED)
+    with pytest.raises(StepFailedForGood, match="sealed") as caught:
+        await mac.run().converge()
+    assert mac.place.password not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_login_window_that_is_gone_cannot_be_signalled(mac: Mac) -> None:
+    await mac.bootstrapped()
+    without_loginwindow(mac)
+    script = AUTO_LOGIN.script.replace(
+        "launchctl kickstart -k system/com.apple.loginwindow", "killall -HUP loginwindow"
+    )
+    assert script != AUTO_LOGIN.script
+    signals = AutoLoginPart(script, AUTO_LOGIN.seen_script)
+    with pytest.raises(StepFailed, match="No matching processes"):
+        await replace(mac.run(), parts=instead(signals)).converge()
+    assert not mac.state()["aqua"]
+
+
+async def test_a_doubled_block_takes_the_network_of_guests_at_the_next_boot(mac: Mac) -> None:
+    await mac.bootstrapped()
+    conf(BLOCK, BLOCK)(mac)  # what appending without taking out makes of a second run
+    await mac.reboot()
+    assert mac.state()["pf"]["main"] == []  # type: ignore[index]
+
+    await mac.run().converge()
+    await mac.reboot()
+    pf = mac.state()["pf"]
+    assert 'nat-anchor "com.apple/*"' in pf["main"]  # type: ignore[index]
+    assert pf["anchors"]["remuda.runners"]  # type: ignore[index]
+
+
+async def test_an_agent_that_crashes_is_noticed_and_the_one_before_is_put_back(mac: Mac) -> None:
+    await mac.bootstrapped()
+    with pytest.raises(StepFailed, match="agent") as caught:
+        await mac.run(agent=BAD_AGENT).converge()
+    assert caught.value.step == "agent"
+    assert "The agent from before is back and runs" in caught.value.why
+    assert mac.file("/usr/local/bin/remuda-agent") == GOOD_AGENT
+    services = mac.state()["services"]
+    assert services["system/dev.remuda.agent"]["pid"]  # type: ignore[index]
+    assert (await mac.run().converge()).changed == ()
+
+
+async def test_a_host_that_hangs_up_is_an_error_and_not_a_change(mac: Mac) -> None:
+    with pytest.raises(HostShellError):
+        await replace(mac.run(), target=mac.place.target(port=1)).converge()
