@@ -43,6 +43,14 @@ class Authority:
         )
         self.file = folder / "ca.crt"
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self.key_file = folder / "ca.key"
+        self.key_file.write_bytes(
+            self._key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
 
     def server(self, name: str) -> KeyPair:
         """Sign a certificate for a server on loopback."""

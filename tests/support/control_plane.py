@@ -39,6 +39,7 @@ NODE_GRACE_S = 6
 
 # The controllers that the contract is about. The thirty others would only take the two cores of a small machine.
 CONTROLLERS = (
+    "certificatesigningrequest-signing-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "node-lifecycle-controller",
@@ -227,6 +228,8 @@ class RealControlPlane:
             "--use-service-account-credentials",  # RBAC gives each controller its rights, not their host
             f"--service-account-private-key-file={self.service_account_key}",
             f"--root-ca-file={self._authority.file}",
+            f"--cluster-signing-cert-file={self._authority.file}",
+            f"--cluster-signing-key-file={self._authority.key_file}",
             f"--node-monitor-grace-period={NODE_GRACE_S}s",
             "--node-monitor-period=1s",
         )
