@@ -7,7 +7,6 @@ this user alone. What cannot be read is named and counts as lost. Every call blo
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from remuda.control.durable import (
     open_folder,
     remove,
     sweep,
+    usable,
     write_whole,
 )
 from remuda.control.untrusted import NotAFile, exists, read_file
@@ -31,7 +31,8 @@ from remuda.model.errors import RemudaError
 from remuda.ports.desk import HandedJob, JobKind, UploadRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _SUFFIX: Final = ".json"
@@ -177,16 +178,12 @@ class HeldJobs:
                 self._sync(folder)
         return gone
 
-    @contextlib.contextmanager
-    def _usable(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise HeldJobFailed(
-                f"The folder of held jobs, {self._folder}, cannot be {done}",
-                why=error.strerror or type(error).__name__,
-                fix="Free disk space, or see that the folder belongs to the agent's user",
-            ) from None
+    def _usable(self, done: str) -> AbstractContextManager[None]:
+        return usable(
+            HeldJobFailed,
+            f"The folder of held jobs, {self._folder}, cannot be {done}",
+            fix="Free disk space, or see that the folder belongs to the agent's user",
+        )
 
 
 def _file(pod_uid: str) -> str:

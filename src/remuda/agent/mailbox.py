@@ -24,6 +24,7 @@ from remuda.control.durable import (
     make_durable,
     open_folder,
     remove,
+    usable,
     write_whole,
 )
 from remuda.control.untrusted import (
@@ -59,6 +60,7 @@ from remuda.model.mailbox import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from remuda.control.untrusted import Measured
@@ -259,16 +261,12 @@ class HostMailbox:
         with open_folder(self._folder) as folder:
             yield folder
 
-    @contextlib.contextmanager
-    def _usable(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise HostMailboxError(
-                f"The mailbox {self._folder} cannot be {done}",
-                why=error.strerror or type(error).__name__,
-                fix="See that its folder is there, belongs to the agent's user, and that the disk is not full",
-            ) from None
+    def _usable(self, done: str) -> AbstractContextManager[None]:
+        return usable(
+            HostMailboxError,
+            f"The mailbox {self._folder} cannot be {done}",
+            fix="See that its folder is there, belongs to the agent's user, and that the disk is not full",
+        )
 
 
 async def take_back_once_read(mailbox: HostMailbox, clock: Clock) -> Signs:

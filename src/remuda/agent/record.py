@@ -7,7 +7,6 @@ at, and never written over. One process at a time. Every call blocks until the d
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -25,6 +24,7 @@ from remuda.control.durable import (
     open_folder,
     remove,
     sweep,
+    usable,
     write_whole,
 )
 from remuda.control.untrusted import NotAFile, read_file
@@ -32,7 +32,8 @@ from remuda.kube.names import image_digest
 from remuda.model.errors import BadInput, RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _VMS: Final = "vms"
@@ -176,16 +177,12 @@ class RecordFolder:
                     unreadable.append(Unreadable(f"{part}/{name}", uid, str(error)))
         return records
 
-    @contextlib.contextmanager
-    def _usable(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RecordFailed(
-                f"The records in {self._folder} cannot be {done}",
-                why=error.strerror or type(error).__name__,
-                fix="Free disk space, or see that the folder belongs to the agent's user",
-            ) from None
+    def _usable(self, done: str) -> AbstractContextManager[None]:
+        return usable(
+            RecordFailed,
+            f"The records in {self._folder} cannot be {done}",
+            fix="Free disk space, or see that the folder belongs to the agent's user",
+        )
 
 
 def _vm_file(pod_uid: str) -> str:

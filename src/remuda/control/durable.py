@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from remuda.model.errors import RemudaError
+
 UNFINISHED: Final = ".remuda-unfinished-"
 """How the name of a file begins that is being written."""
 
@@ -29,6 +31,15 @@ def make_durable(file: int) -> None:
             fcntl.fcntl(file, through)
             return
     os.fsync(file)
+
+
+@contextlib.contextmanager
+def usable(error: type[RemudaError], what: str, fix: str) -> Iterator[None]:
+    """Say what could not be done with a folder, where the system only says an error's name."""
+    try:
+        yield
+    except OSError as fault:
+        raise error(what, why=fault.strerror or type(fault).__name__, fix=fix) from None
 
 
 @contextlib.contextmanager

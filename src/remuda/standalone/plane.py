@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 import structlog
 
+from remuda.control.durable import usable
 from remuda.model.errors import BadInput, RemudaError
 from remuda.standalone.api import ApiServer
 from remuda.standalone.collector import Collector
@@ -32,7 +32,8 @@ from remuda.standalone.store import HISTORY_MAX, Store
 from remuda.standalone.tokens import ISSUER, Tokens, new_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Any
 
@@ -239,17 +240,12 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a write in memory waited for something")
 
 
-@contextmanager
-def _usable(data: Path) -> Iterator[None]:
-    """Say what is wrong with the data directory, where the system only says an error's name."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(
-            f"The data directory {data} cannot be used",
-            why=error.strerror or str(error),
-            fix="Free disk space and see that the directory belongs to you, or choose another one with --data",
-        ) from error
+def _usable(data: Path) -> AbstractContextManager[None]:
+    return usable(
+        BadInput,
+        f"The data directory {data} cannot be used",
+        fix="Free disk space and see that the directory belongs to you, or choose another one with --data",
+    )
 
 
 def _refuse_foreign(data: Path) -> None:
