@@ -10,10 +10,16 @@ export UV_SYSTEM_CERTS := true
 UV = $(shell tools/uv.sh)
 RUN = $(UV) run --no-sync
 PYTEST = $(RUN) pytest
+# So many files of tests at once. Most end-to-end tests wait for processes, so more of them than there are cores.
+AT_ONCE = -n 2 --dist loadfile
+E2E_AT_ONCE = -n 3 --dist loadfile
 DEMO ?=
 SCENARIO ?= keep-n
 SEED ?= 1
 N ?= 500
+AGENT ?= build/remuda-agent
+PLATFORM ?= this
+PYTHON ?=
 
 ##@ The two commands
 
@@ -47,16 +53,16 @@ types: .venv/ready ## mypy, strict
 	$(RUN) mypy
 
 unit: .venv/ready ## Decisions, tables, properties, and the tidy test
-	$(PYTEST) tests/unit tests/tidy
+	$(PYTEST) $(AT_ONCE) tests/unit tests/tidy
 
 contract: .venv/ready ## One suite per port, on the fake and on the real thing
-	@$(ASSETS); $(PYTEST) tests/contract
+	@$(ASSETS); $(PYTEST) $(AT_ONCE) tests/contract
 
 sim: .venv/ready ## The simulator: scenarios, golden traces, seeds
-	$(PYTEST) tests/sim
+	$(PYTEST) $(AT_ONCE) tests/sim
 
 e2e: .venv/ready ## As a user runs it: the real command line, kubectl, kill -9
-	@$(ASSETS); $(PYTEST) tests/e2e
+	@$(ASSETS); $(PYTEST) $(E2E_AT_ONCE) tests/e2e
 
 others: # all but e2e, one after the other: what fails soonest comes first
 	@$(MAKE) check
@@ -83,6 +89,9 @@ bench: .venv/ready ## Measure, as ratios against a floor or a peer in the same r
 generate: .venv/ready ## Write CRDs, reference pages and other generated files anew
 	$(RUN) python tools/generate.py
 
+agent-pex: .venv/ready ## Build the agent as one file, AGENT, for PLATFORM (this, macos-arm64); PYTHON=1 puts a Python into it
+	$(RUN) python tools/build_agent.py --into $(AGENT) --platform $(PLATFORM) $(if $(PYTHON),--with-python)
+
 control-plane: ## Build the pinned real control plane for tests (ten minutes once) and say where it is
 	@echo "export KUBEBUILDER_ASSETS=$$(tools/control-plane/build.sh)"
 
@@ -100,4 +109,4 @@ help: ## Print this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 
-.PHONY: demo sim-demo test check fmt lint types unit contract sim e2e others sweep mutations kills bench generate control-plane help
+.PHONY: demo sim-demo test check fmt lint types unit contract sim e2e others sweep mutations kills bench generate agent-pex control-plane help
