@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from remuda.cli.agent import agent
 from remuda.hosts.decide.agent_job import GC_OFF, agent_job
 from remuda.hosts.decide.launchd import Job, arguments_of, pid_of
-from remuda.hosts.decide.parts import logs, watchdog
+from remuda.hosts.decide.parts import firewall, logs, ssh_guard, watchdog
 from remuda.kube.host import Role
 from remuda.model.errors import BadInput
 from tests.unit.hosts.a_mac import a_fleet, an_own
@@ -47,6 +47,8 @@ JOBS = [
     pytest.param(agent_job(a_fleet(), an_own(Role.BUILDER)), id="the agent of a builder"),
     pytest.param(watchdog.JOB, id="the watch over SSH"),
     pytest.param(logs.job(1024), id="the bound of logs"),
+    pytest.param(firewall.JOB, id="the firewall's rules"),
+    pytest.param(ssh_guard.JOB, id="the guard of SSH's rules"),
 ]
 
 
