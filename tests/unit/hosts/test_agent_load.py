@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 LABEL = "dev.remuda.agent"
 
-# launchd in little. A program with the word "crash" in it is started over and over; one with "never" does not start;
-# a property list with "refused" in it is not taken. A process is a number that changes when it was started again.
+# launchd in little. A program with the word "crash" in it is started over and over, and on a sick host every one is.
+# One with "never" does not start; one with "stuck" is said to be started anew, and is not. A property list with
+# "refused" in it is not taken. A process is a number that changes when it was started again.
 LAUNCHCTL = """
 state=$ROOM/launchd
+crashes() { [ -e "$ROOM/sick" ] || grep -q crash "$ROOM/program"; }
 started() {
   expr "$(cat "$state/count")" + 1 >"$state/count.new"
   mv "$state/count.new" "$state/count"
-  if grep -q crash "$ROOM/program"; then echo "boom $(cat "$state/count")" >>"$ROOM/log/agent.log"; fi
+  if crashes; then echo "boom $(cat "$state/count")" >>"$ROOM/log/agent.log"; fi
 }
 echo "$@" >>"$ROOM/did"
 case $1 in
@@ -37,7 +39,7 @@ print)
     echo 'Could not find service "dev.remuda.agent" in domain for system' >&2
     exit 113
   fi
-  if grep -q crash "$ROOM/program"; then started; fi
+  if crashes; then started; fi
   echo 'system/dev.remuda.agent = {'
   if ! grep -q never "$ROOM/program"; then printf '\\tpid = %s\\n' "$(cat "$state/count")"; fi
   echo '}'
@@ -51,7 +53,7 @@ bootstrap)
   touch "$state/loaded"
   started
   ;;
-kickstart) started ;;
+kickstart) grep -q stuck "$ROOM/program" || started ;;
 esac
 """
 
@@ -171,6 +173,7 @@ def test_the_same_job_with_another_program_is_only_started_anew(good: Host) -> N
         pytest.param("crash 2", "plist 1", id="it crashes again and again"),
         pytest.param("crash 2", "plist 2", id="it crashes, and its options are new too"),
         pytest.param("never 2", "plist 2", id="it does not even start"),
+        pytest.param("stuck 2", "plist 1", id="the process is still the old one"),
         pytest.param("good 2", "refused 2", id="launchd does not take its job"),
     ],
 )
@@ -232,6 +235,18 @@ def test_what_was_never_proven_never_becomes_the_one_before(good: Host) -> None:
     assert good.now == ("good 1", "plist 1", "credential 1")
     assert good.load("good 3").code == 0
     assert good.seen("program.previous") == "good 1"
+
+
+def test_what_was_proven_once_and_stays_up_no_more_is_not_proven_any_more(good: Host) -> None:
+    good.file("sick").touch()
+    done = good.load(None)
+    assert done.code == 1
+    assert "does not stay up either" in done.stderr
+    assert good.proven == {}
+    assert good.now == ("good 1", "plist 1", "credential 1")
+    good.file("sick").unlink()
+    assert good.load(None).code == 0
+    assert good.proven["program"] == _sum("good 1")
 
 
 def test_what_an_earlier_run_staged_and_left_is_not_taken(good: Host) -> None:

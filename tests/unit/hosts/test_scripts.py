@@ -74,13 +74,15 @@ def test_a_file_that_did_not_arrive_whole_changes_nothing(room: Room) -> None:
 
 @pytest.mark.parametrize("valid", [True, False])
 def test_sudoers_is_judged_before_it_counts(*, room: Room, valid: bool) -> None:
-    room.program("visudo", 'cp "$2" "$ROOM/judged"' if valid else "echo bad >&2; exit 1")
+    judge = 'cat >"$ROOM/read"; cp "$2" "$ROOM/judged"'
+    room.program("visudo", judge if valid else "echo bad >&2; exit 1")
     path, line = room.root / "etc/sudoers.d/m1-nopasswd", "m1 ALL=(ALL) NOPASSWD: ALL"
     done = room.run("sudoers", path, line, stdin=b"must not be read\n")
     assert path.exists() is valid
     if valid:
         assert (room.root / "judged").read_text() == path.read_text() == f"{line}\n"
         assert path.stat().st_mode & 0o777 == 0o440
+        assert (room.root / "read").read_text() == ""
     else:
         assert done.code == 1
         assert "nothing was changed: bad" in done.stderr
