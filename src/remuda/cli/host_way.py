@@ -109,7 +109,7 @@ def _recovery(target: Target, refused: LoginRefused) -> LoginRefused:
 _OPTIONS: Final = (
     click.argument("address", metavar="[USER@]ADDRESS"),
     click.option("--user", default="", help="The account. By default that before the @, else m1."),
-    click.option("--port", type=click.IntRange(1, 65535), default=SSH_PORT, show_default=True),
+    click.option("--port", type=click.IntRange(1, 65535), default=SSH_PORT, show_default=True, help="Of its SSH."),
     click.option(
         "--key", "key_file",
         type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),

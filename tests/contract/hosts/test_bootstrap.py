@@ -16,6 +16,7 @@ from remuda.hosts.decide.pf_conf import BLOCK
 from remuda.hosts.decide.plan import facts_needed
 from remuda.hosts.decide.step import Step
 from remuda.hosts.parts import PARTS
+from remuda.kube.host import Role
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command, HostShellError
 from tests.support.scripted_mac import snapshots, states
@@ -314,3 +315,30 @@ async def test_an_agent_that_crashes_is_noticed_and_the_one_before_is_put_back(m
 async def test_a_host_that_hangs_up_is_an_error_and_not_a_change(mac: Mac) -> None:
     with pytest.raises(HostShellError):
         await replace(mac.run(), target=mac.place.target(port=1)).converge()
+
+
+def arguments(mac: Mac) -> list[str]:
+    """Return the words with which launchd runs the agent."""
+    services = mac.state()["services"]
+    return list(services["system/dev.remuda.agent"]["arguments"])  # type: ignore[index]
+
+
+async def test_a_runner_that_becomes_a_builder_collects_no_garbage_any_more(mac: Mac) -> None:
+    await mac.bootstrapped()
+    assert "--disable-vm-gc" not in arguments(mac), "a runner collects"
+
+    changed = (await mac.run(role=Role.BUILDER).converge()).changed
+    assert changed[0] == "agent", "before anything is built there"
+    assert "--disable-vm-gc" in arguments(mac)
+    assert "--vms=0" in arguments(mac)
+    services = mac.state()["services"]
+    assert services["gui/501/actions.runner.acme.mini-1"]["pid"]  # type: ignore[index]
+    assert b"canary-of-the-token" not in mac.place.seen()
+
+    after = snapshots.taken(mac.place)
+    assert (await mac.run(role=Role.BUILDER).converge()).changed == ()
+    assert snapshots.changed(after, snapshots.taken(mac.place)) == []
+
+    # The flag follows from the role and from nothing else: whoever forgets the role makes a collector of it again.
+    await mac.run().converge()
+    assert "--disable-vm-gc" not in arguments(mac)

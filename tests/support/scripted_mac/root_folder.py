@@ -36,18 +36,10 @@ OF_MAC = (
     *words(
         "/sbin/pfctl /usr/bin/dscl /usr/bin/codesign /usr/bin/sw_vers /usr/bin/stat /usr/bin/shasum"
     ),
-    *words(
-        "/usr/bin/plutil /usr/bin/killall /usr/bin/pgrep /usr/sbin/sysctl /usr/bin/xattr /usr/bin/ditto"
-    ),
-    *words(
-        "/usr/bin/xcode-select /usr/bin/xcodebuild /sbin/reboot /sbin/shutdown /usr/bin/dscacheutil"
-    ),
-    *words(
-        "/usr/sbin/sysadminctl /usr/bin/fdesetup /usr/bin/pkill /sbin/ifconfig /usr/sbin/networksetup"
-    ),
-    *words(
-        "/usr/bin/curl /opt/homebrew/bin/brew /usr/bin/chflags /usr/bin/newsyslog /usr/sbin/newsyslog"
-    ),
+    *words("/usr/bin/plutil /usr/bin/killall /usr/bin/pgrep /usr/sbin/sysctl /usr/bin/xattr"),
+    *words("/usr/bin/xcode-select /usr/bin/xcodebuild /sbin/reboot /usr/bin/dscacheutil"),
+    *words("/usr/bin/fdesetup"),
+    *words("/usr/bin/curl /usr/bin/chflags"),
 )
 _LOG = 'printf "%s\\0" "$0" "$@" >>/.seen/argv; printf "\\n" >>/.seen/argv\n'
 _ASK = """\
@@ -146,6 +138,14 @@ def _accounts(root: Path, key: str, password: str) -> None:
     for path in (home, home / ".ssh", home / ".ssh/authorized_keys"):
         shutil.chown(path, UID, STAFF)
     home.chmod(0o755)
+    for name in (
+        "Library",
+        "Library/Preferences",
+        "Library/Preferences/ByHost",
+        "Library/LaunchAgents",
+    ):
+        (home / name).mkdir()
+        shutil.chown(home / name, UID, STAFF)
 
 
 def _shells(root: Path) -> None:
@@ -176,12 +176,15 @@ def _programs(root: Path) -> None:
     for path in OF_MAC:
         program = root / path[1:]
         program.unlink(missing_ok=True)
-        _asks(program, f'ask "$USER" {program.name} "$@"; eval "$answer"')
+        _asks(program, f'ask "$USER" "$PWD" {program.name} "$@"; eval "$answer"')
+    xcode = root / "Applications/Xcode.app/Contents/Developer/usr/bin"
+    xcode.mkdir(parents=True)
+    (xcode / "xcodebuild").symlink_to("/usr/bin/xcodebuild")
     _logged(root / "usr/bin/shasum", 'shift 2; exec /bin/busybox sha256sum "$@"')
     # Only a binary can become root: a busybox that may, as its su, run the shell that asks whether it is allowed.
     shutil.copy2(busybox(), libexec / "su")
     (libexec / "su").chmod(0o4755)
-    (libexec / "judge").write_text(f'{_ASK}ask root sudo-judge "$@"\neval "$answer"\n')
+    (libexec / "judge").write_text(f'{_ASK}ask root / sudo-judge "$@"\neval "$answer"\n')
     judge = ". /usr/libexec/mac/judge"
     _asks(
         root / "usr/bin/sudo", f'exec /usr/libexec/mac/su -- root -c \'{judge}\' sudo "$UID" "$@"'

@@ -47,7 +47,7 @@ def taken(place: Place) -> Snapshot:
 
 
 def _walked(path: Path) -> list[Path]:
-    if not path.exists():
+    if not os.path.lexists(path):  # a link may lead to where only the Mac has something
         return []
     below = (
         [each for child in sorted(path.iterdir()) for each in _walked(child)]

@@ -19,6 +19,8 @@ def fresh(password: str) -> dict[str, Any]:
         "aqua_after": 0,
         "filevault": False,
         "services": {},
+        "xcode": "",
+        "xcode_ready": False,
         "disabled": [],
         "processes": [],
         "vms": [],

@@ -1,14 +1,15 @@
 """
 The scripted Mac's programs, served: each is a few lines of shell that ask here, because a Python per command is slow.
 
-A request is a number and that many words, each ended by a NUL: who asks, the program, and its words. The answer is a
-text for the shell that asked, ended by a NUL: what to print, and the code to exit with.
+A request is a number and that many words, each ended by a NUL: who asks, where, the program, and its words. The answer
+is a text for the shell that asked, ended by a NUL: what to print, and the code to exit with.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shlex
 import socketserver
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, "/usr/libexec/mac")
 
 from tests.support.scripted_mac.programs import (
+    internet,
     launchd,
     model,
     packet_filter,
@@ -35,6 +37,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "killall": launchd.killall,
     "pgrep": launchd.pgrep,
     "pfctl": packet_filter.pfctl,
+    "curl": internet.curl,
     **small.PROGRAMS,
 }
 SHELL_SAYS: dict[str, Callable[[list[str]], str]] = {
@@ -46,7 +49,8 @@ SHELL_SAYS: dict[str, Callable[[list[str]], str]] = {
 
 def answer(words: list[str]) -> str:
     """Return what the shell that asked shall do."""
-    model.CALLER[0], name, words = words[0], words[1], words[2:]
+    model.CALLER[0], folder, name, words = words[0], words[1], words[2], words[3:]
+    os.chdir(folder)
     if name in SHELL_SAYS:
         return SHELL_SAYS[name](words)
     out, err = io.StringIO(), io.StringIO()

@@ -223,6 +223,29 @@ def reboot(words: list[str]) -> int:
     return 0
 
 
+def xcode_select(words: list[str]) -> int:
+    """Show or choose the developer tools."""
+    if words[0] == "-p":
+        chosen = read()["xcode"]
+        if not chosen:
+            fail(2, "xcode-select: error: unable to get active developer directory")
+        say(chosen)
+        return 0
+    with changed() as state:
+        state["xcode"] = words[1]
+    return 0
+
+
+def xcodebuild(words: list[str]) -> int:
+    """Accept the licence and make the tools ready."""
+    if words[0] == "-runFirstLaunch":
+        with changed() as state:
+            state["xcode_ready"] = True
+    elif words[0] == "-checkFirstLaunchStatus" and not read()["xcode_ready"]:
+        fail(69, "not ready")
+    return 0
+
+
 def nothing(words: list[str]) -> int:
     """Do nothing, and say that it went well."""
     del words
@@ -240,5 +263,7 @@ PROGRAMS = {
     "sysctl": sysctl,
     "fdesetup": fdesetup,
     "reboot": reboot,
+    "xcode-select": xcode_select,
+    "xcodebuild": xcodebuild,
     **dict.fromkeys(("codesign", "xattr", "dscacheutil", "chflags"), nothing),
 }

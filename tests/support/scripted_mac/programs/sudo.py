@@ -84,7 +84,7 @@ def _judged(caller: int, words: list[str]) -> str:
     none = 'echo "sudo: no password was provided" >&2'
     return (
         f"for try in {' '.join(map(str, range(TRIES)))}; do "
-        f'if ! IFS= read -r line; then {none}; exit 1; fi; ask root sudo-password "$line"; eval "$answer"; '
+        f'if ! IFS= read -r line; then {none}; exit 1; fi; ask root / sudo-password "$line"; eval "$answer"; '
         f'if [ "$right" = yes ]; then {run}; fi; echo "Sorry, try again." >&2; done; '
         f'echo "sudo: {TRIES} incorrect password attempts" >&2; exit 1'
     )
