@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from scaleway.applesilicon.v1alpha1 import ServerStatus
+import msgspec
+from scaleway.applesilicon.v1alpha1 import ServerStatus  # type: ignore[import-untyped] # it has types and no marker
 
 from remuda.adapters.scaleway.client import _machine, _Os  # the wire's shapes are read as over HTTP
 from remuda.ports.machines import MachineGone, MachinesUnavailable
@@ -70,7 +71,7 @@ class SlowMachines:
     async def images(self, zone: str, type: str) -> tuple[Image, ...]:  # noqa: A002 - the port's own word
         del zone, type
         await self._wait()
-        shapes = [_Os(**_fields(spelled(image))) for image in self._fake.images]
+        shapes = [msgspec.convert(spelled(image), _Os) for image in self._fake.images]
         return tuple(image for shape in shapes if (image := shape.image()) is not None)
 
     def _read(self, id_: str) -> Machine:
@@ -88,7 +89,3 @@ class SlowMachines:
         await self._wait()
         if self._chance.random() < self._lose:
             raise MachinesUnavailable("No answer", why="the test wants it so", fix="Nothing")
-
-
-def _fields(spelled_os: dict[str, object]) -> dict[str, object]:
-    return {name: spelled_os[name] for name in ("id", "name", "family", "version", "is_beta")}

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
-from scaleway.applesilicon.v1alpha1 import OS, Server, ServerStatus
-from scaleway.applesilicon.v1alpha1.types import OSSupportedServerType, ServerPrivateNetworkStatus
+from scaleway.applesilicon.v1alpha1 import OS, Server, ServerStatus  # type: ignore[import-untyped] # it has types and no marker
+from scaleway.applesilicon.v1alpha1.types import OSSupportedServerType, ServerPrivateNetworkStatus  # type: ignore[import-untyped] # it has types and no marker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -142,6 +142,8 @@ class FakeScaleway:
                 if server is None:
                     return web.json_response({"type": "not_found", "message": "gone"}, status=404)
                 return self._do(method, rest, server, body)
+            case _:
+                pass
         return web.json_response({"type": "not_found"}, status=404)
 
     def _do(self, method: str, rest: list[str], server: Server, body: Any) -> web.Response:  # noqa: ANN401 - JSON
@@ -158,6 +160,8 @@ class FakeScaleway:
                 server.os = next(image for image in self.images if image.id == body["os_id"])
             case "POST", ["reboot"]:
                 server.status = ServerStatus.REBOOTING
+            case _:
+                pass
         return web.json_response(spelled(server))
 
     def _page(self, request: web.Request, key: str, things: list[Any]) -> web.Response:

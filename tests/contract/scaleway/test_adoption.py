@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from scaleway.applesilicon.v1alpha1 import Server, ServerStatus
+from scaleway.applesilicon.v1alpha1 import Server, ServerStatus  # type: ignore[import-untyped] # it has types and no marker
 
 from remuda.hosts.adopter import Adopter, NoImage, NotOurs, claim_of
 from remuda.hosts.decide.adoption import PENDING, NoneFree

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from scaleway.applesilicon.v1alpha1 import ServerStatus
-from scaleway.applesilicon.v1alpha1.marshalling import unmarshal_OS, unmarshal_Server
+from scaleway.applesilicon.v1alpha1 import ServerStatus  # type: ignore[import-untyped] # it has types and no marker
+from scaleway.applesilicon.v1alpha1.marshalling import unmarshal_OS, unmarshal_Server  # type: ignore[import-untyped] # it has types and no marker
 
 from remuda.adapters.scaleway.client import UNREADABLE, ScalewayMachines
 from remuda.adapters.scaleway.wire import ScalewaySettings

@@ -318,19 +318,22 @@ def _rest(seen: Seen, limits: Limits, now: datetime) -> Decision:
 
 def _unproven(seen: Seen, limits: Limits, now: datetime) -> Decision:
     """Wait for a Node that was never well with this configuration, but not for ever."""
-    if is_given_up(seen, limits):
-        if _waits(seen, limits.retry_after, now):
-            text = "its Node does not stay Ready with the new configuration"
-            return Decision(Do.REST, Phase.FAILED, "NotHealthy", text, limits.look_again)
-        text = "its Node did not become Ready; it is tried once more"
-        return Decision(Do.UPDATE, Phase.UPDATING, "Retrying", text)
-    if seen.converged_at is None or now - seen.converged_at >= limits.healthy_within:
+    since = seen.converged_at
+    if since is not None and now - since < limits.healthy_within:
+        phase = seen.phase if seen.phase is Phase.UPDATING else Phase.BOOTSTRAPPING
+        soon = min(limits.stable, timedelta(seconds=15))
+        why = "its Node is not Ready and stable yet"
+        return Decision(Do.REST, phase, "WaitsForNode", why, soon)
+    noted = seen.failed_at is not None and (since is None or seen.failed_at >= since)
+    if not (is_given_up(seen, limits) and noted):
         minutes = limits.healthy_within.total_seconds() / 60
         text = f"its Node was not Ready and stable within {minutes:g} min of the new configuration"
         return Decision(Do.GIVE_UP, Phase.FAILED, "NotHealthy", text, limits.look_again)
-    phase = seen.phase if seen.phase is Phase.UPDATING else Phase.BOOTSTRAPPING
-    soon = min(limits.stable, timedelta(seconds=15))
-    return Decision(Do.REST, phase, "WaitsForNode", "its Node is not Ready and stable yet", soon)
+    if _waits(seen, limits.retry_after, now):
+        text = "its Node does not stay Ready with the new configuration"
+        return Decision(Do.REST, Phase.FAILED, "NotHealthy", text, limits.look_again)
+    text = "its Node did not become Ready; it is tried once more"
+    return Decision(Do.UPDATE, Phase.UPDATING, "Retrying", text)
 
 
 def _not_well(seen: Seen, limits: Limits) -> Decision:

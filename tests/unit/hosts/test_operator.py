@@ -1,0 +1,339 @@
+"""The host operator from outside: what becomes of Hosts, Macs, Nodes and statuses, on virtual time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from remuda.hosts.adopter import claim_of
+from remuda.hosts.converging import Mode
+from remuda.hosts.credentials import password_secret
+from remuda.kube.core import NODE, POD, SECRET, Container, Pod, PodSpec
+from remuda.kube.host import HOST
+from remuda.kube.meta import ObjectMeta
+from remuda.kube.names import HOST_DRAIN, HOST_KEY, PAUSED, RETRY, RUNNER
+from remuda.kube.patches import MergePatch
+from remuda.ports.host_shell import HostKeyChanged, LoginRefused, Unreachable
+from remuda.ports.kube import NotFound
+from remuda.sim.loop import run
+from tests.support.scaleway_server import a_server
+from tests.unit.hosts.ranch import SETTINGS, SPACE, Ranch, a_ranch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from remuda.kube.host import Host
+
+
+def play(story: Callable[[Ranch], Awaitable[None]], **how: Any) -> None:  # noqa: ANN401 - of the ranch
+    async def main() -> None:
+        async with a_ranch(**how) as ranch:
+            await story(ranch)
+
+    run(main)
+
+
+def unreachable() -> Unreachable:
+    return Unreachable("mini cannot be reached", why="nothing answers", fix="Turn it on")
+
+
+def condition(host: Host, kind: str) -> tuple[str, str, str]:
+    found = next(c for c in host.status.conditions if c.type == kind)
+    return found.status, found.reason, found.message
+
+
+async def annotate(ranch: Ranch, name: str, **annotations: str | None) -> None:
+    changes: dict[str, Any] = {"metadata": {"annotations": annotations}}
+    await ranch.kube.patch(HOST, name, MergePatch(changes), namespace=SPACE)
+
+
+async def a_vm(ranch: Ranch, name: str, node: str) -> None:
+    metadata = ObjectMeta(name=name, namespace=SPACE, labels={RUNNER: "true"})
+    containers = (Container(name="runner", image="registry.test/mac:1"),)
+    spec = PodSpec(node_name=node, containers=containers, automount_service_account_token=False)
+    await ranch.kube.create(POD, Pod(metadata=metadata, spec=spec))
+
+
+def test_a_static_host_becomes_ready_and_stays_quiet() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        host = await ranch.phase("mini", "Ready")
+
+        assert host.status.config_hash == "v1"
+        assert host.status.host_key_fingerprint == "SHA256:first"
+        assert host.status.address == "mini.test"
+        assert condition(host, "Ready")[:2] == ("True", "Ready")
+        assert ranch.macs.attempts == [("mini", Mode.FIRST, True)]
+        await ranch.clock.sleep(600)
+        again = await ranch.get("mini")
+        assert again.resource_version == host.resource_version, "a host at rest costs no write"
+        phases = [
+            sample.labels["phase"]
+            for metric in ranch.metrics.registry.collect()
+            if metric.name == "remuda_host_phase"
+            for sample in metric.samples
+        ]
+        assert phases == ["Ready"]
+
+    play(story)
+
+
+def test_the_host_key_is_kept_even_if_the_bootstrap_fails() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.errors = [unreachable()] * 2
+        await ranch.host("mini")
+        host = await ranch.until("mini", lambda h: (h.status.attempts or 0) == 1)
+
+        assert host.status.host_key_fingerprint == "SHA256:first"
+        assert host.status.config_hash == ""
+        assert "Turn it on" in condition(host, "Converged")[2]
+        host = await ranch.phase("mini", "Ready")
+        assert not host.status.attempts
+        assert host.status.failed_config_hash == ""
+
+    play(story)
+
+
+def test_another_host_key_stops_everything_until_a_person_says_which_is_right() -> None:
+    async def story(ranch: Ranch) -> None:
+        changed = HostKeyChanged("mini", why="another key", fix="Look", seen="SHA256:second")
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        ranch.macs.errors = [changed]
+        ranch.macs.config_hash = "v2"
+        host = await ranch.phase("mini", "Failed")
+        tried = len(ranch.macs.attempts)
+        assert condition(host, "HostKeyTrusted")[0] == "False"
+        await ranch.clock.sleep(4 * 3600)
+        assert len(ranch.macs.attempts) == tried, "no time heals that"
+
+        await annotate(ranch, "mini", **{HOST_KEY: "SHA256:second"})
+        host = await ranch.phase("mini", "Ready")
+        assert host.status.host_key_fingerprint == "SHA256:second"
+        assert host.status.config_hash == "v2"
+        assert HOST_KEY not in host.metadata.annotations
+
+    play(story)
+
+
+def test_a_login_that_is_refused_is_not_tried_in_a_row() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.errors = [
+            LoginRefused("mini", why="the key is not taken", fix="Mend the Secret")
+        ]
+        await ranch.host("mini")
+        await ranch.phase("mini", "Failed")
+        await ranch.clock.sleep(20 * 60)
+        assert len(ranch.macs.attempts) == 1
+        await annotate(ranch, "mini", **{RETRY: "true"})
+        await ranch.phase("mini", "Ready")
+
+    play(story)
+
+
+def test_a_static_host_is_rebooted_once_and_then_given_up() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.errors = [unreachable() for _ in range(9)]
+        await ranch.host("mini")
+        host = await ranch.phase("mini", "Failed")
+
+        assert host.status.attempts == 8
+        assert ranch.macs.reboots == ["mini.test"]
+        assert "Turn it on" in condition(host, "Ready")[2]
+        await ranch.clock.sleep(31 * 60)
+        assert len(ranch.macs.attempts) == 9, "once more after a while"
+
+    play(story)
+
+
+def test_a_busy_host_is_drained_before_it_is_changed() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        await a_vm(ranch, "vm", "mini")
+        ranch.macs.harms, ranch.macs.config_hash = True, "v2"
+        host = await ranch.phase("mini", "Draining")
+        await ranch.clock.sleep(2 * 3600)
+        assert [drained for _, _, drained in ranch.macs.attempts[1:]] == [False]
+        node = await ranch.kube.get(NODE, "mini")
+        assert node.spec.unschedulable
+        host = await ranch.get("mini")
+        assert "remuda/vm" in condition(host, "Draining")[2]
+
+        await ranch.kube.delete(POD, "vm", namespace=SPACE, grace_s=0)
+        await ranch.until("mini", lambda h: h.status.config_hash == "v2")
+        assert ranch.macs.attempts[-1] == ("mini", Mode.DRIFT, True)
+        await ranch.phase("mini", "Ready")
+        node = await ranch.kube.get(NODE, "mini")
+        assert not node.spec.unschedulable
+        assert HOST_DRAIN not in node.metadata.annotations
+
+    play(story)
+
+
+def test_a_paused_host_is_left_alone_and_can_still_be_deleted() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        await annotate(ranch, "mini", **{PAUSED: "true"})
+        await ranch.clock.sleep(10)
+        ranch.macs.config_hash = "v2"
+        await ranch.clock.sleep(3600)
+        assert len(ranch.macs.attempts) == 1
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.events == ["identity of mini removed"]
+        try:
+            await ranch.kube.get(NODE, "mini")
+        except NotFound:
+            return
+        raise AssertionError("the Node is still there")
+
+    play(story)
+
+
+# --- rented Macs ---
+
+
+def a_pool(ranch: Ranch, count: int = 2) -> None:
+    before = ranch.clock.now() - timedelta(days=1)
+    for number in range(count):
+        ranch.account.add(a_server(f"id-{number}", f"pool-{number}", updated_at=before))
+
+
+def test_a_rented_mac_is_taken_bootstrapped_and_returned() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch)
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.phase("mini", "Ready")
+        machine = host.status.machine_id
+
+        assert ranch.account.servers[machine].name == claim_of(host, SETTINGS).name
+        password = ranch.macs.targets[0].password
+        assert password is not None
+        assert password.reveal() == b"canary-password"
+        kept = await ranch.kube.get(SECRET, password_secret("mini"), namespace=SPACE)
+        assert kept.data["password"] == b"canary-password"
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.account.servers[machine].name.startswith("pool-")
+        names = {server.name for server in ranch.account.servers.values()}
+        assert not any(name.startswith(SETTINGS.claim_prefix) for name in names)
+
+    play(story)
+
+
+def test_a_password_that_the_provider_hides_later_is_remembered() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch, 1)
+        await ranch.host("mini", adopt_prefix="pool-")
+        await ranch.phase("mini", "Ready")
+        server = ranch.account.servers["id-0"]
+        server.sudo_password, server.vnc_url = "<sealed>", ""
+        ranch.macs.config_hash = "v2"
+        await ranch.until("mini", lambda h: h.status.config_hash == "v2")
+        password = ranch.macs.targets[-1].password
+        assert password is not None
+        assert password.reveal() == b"canary-password"
+
+    play(story)
+
+
+def test_a_password_that_nobody_tells_is_asked_for_and_costs_no_mac() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch, 1)
+        server = ranch.account.servers["id-0"]
+        server.sudo_password, server.vnc_url = "<sealed>", ""
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.until(
+            "mini", lambda h: any(c.reason == "NoCredential" for c in h.status.conditions)
+        )
+        assert "passwordSecretRef" in condition(host, "Converged")[2]
+        await ranch.clock.sleep(3600)
+        assert ranch.macs.attempts == []
+        assert (await ranch.get("mini")).status.machine_id == "id-0"
+
+    play(story)
+
+
+def test_a_mac_that_cannot_be_bootstrapped_goes_back_and_another_is_taken() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch)
+        ranch.macs.errors = [unreachable() for _ in range(8)]
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.phase("mini", "Ready", within_s=7200)
+
+        assert host.status.machine_id == "id-1"
+        assert ranch.account.servers["id-0"].name.startswith("pool-")
+        assert not host.status.attempts
+
+    play(story)
+
+
+def test_no_free_mac_is_said_and_waited_for() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.until(
+            "mini", lambda h: any(c.reason == "NoMacFree" for c in h.status.conditions)
+        )
+        assert host.status.phase == "Adopting"
+        await ranch.clock.sleep(300)
+        quiet = (await ranch.get("mini")).resource_version
+        await ranch.clock.sleep(300)
+        assert (await ranch.get("mini")).resource_version == quiet
+        a_pool(ranch, 1)
+        await ranch.phase("mini", "Ready")
+
+    play(story)
+
+
+def test_a_mac_that_was_renamed_by_somebody_is_let_go_and_never_touched_again() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch)
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.phase("mini", "Ready")
+        lost = ranch.account.servers[host.status.machine_id]
+        lost.name = "somebody-else"
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+
+        assert lost.name == "somebody-else"
+        assert str(lost.status) == "ready"
+
+    play(story)
+
+
+def test_answers_that_are_lost_cost_no_mac() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch, 3)
+        for name in ("a", "b"):
+            await ranch.host(name, adopt_prefix="pool-")
+        hosts = [await ranch.phase(name, "Ready", within_s=4 * 3600) for name in ("a", "b")]
+        assert len({host.status.machine_id for host in hosts}) == 2
+        for host in hosts:
+            assert (
+                ranch.account.servers[host.status.machine_id].name == claim_of(host, SETTINGS).name
+            )
+            await ranch.kube.delete(HOST, host.name, namespace=SPACE)
+        for host in hosts:
+            await ranch.gone(host.name, within_s=4 * 3600)
+        assert all(s.name.startswith("pool-") for s in ranch.account.servers.values())
+
+    play(story, lose=0.3)
+
+
+def test_a_claimed_mac_without_a_host_is_reported_and_left_alone() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch, 1)
+        ranch.account.add(a_server("lost", "remuda-old-00000000"))
+        await ranch.host("mini", adopt_prefix="pool-")
+        await ranch.phase("mini", "Ready")
+        await ranch.clock.sleep(1000)
+
+        value = ranch.metrics.registry.get_sample_value(
+            "remuda_hosts_orphans", {"zone": "fr-par-3"}
+        )
+        assert value == 1
+        assert ranch.account.servers["lost"].name == "remuda-old-00000000"
+
+    play(story)
