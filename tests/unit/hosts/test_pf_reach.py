@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,7 @@ from remuda.hosts.decide import pf, pf_conf
 from remuda.model.errors import BadInput
 from tests.support.pf.grammar import Call, Rule, Ruleset, parse
 from tests.support.pf.judge import Filter, Packet, a_packet
+from tests.support.pf.places import a_place
 from tests.support.pf.words import PfSyntaxError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ HOST = tuple(
     for each in ("127.0.0.1", "::1", "10.20.30.40", "198.200.1.9", "2001:41d0::9", "192.168.64.1")
 )
 PLACES = tuple(
-    map(pf.allowed, ("10.1.2.0/24 tcp 443", "10.0.0.0/8 tcp 20-30", "fd12::/48 udp 5000-5010"))
+    map(a_place, ("10.1.2.0/24 tcp 443", "10.0.0.0/8 tcp 20-30", "fd12::/48 udp 5000-5010"))
 )
 RULES = parse(pf.runners(PLACES).text)
 MAIN = parse(APPLE, files={"/etc/pf.anchors/com.apple": ""})
@@ -268,16 +269,10 @@ def test_a_dynamic_self_would_have_protected_nothing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "10.0.0.0/8",
-        "10.0.0.0/8 tcp",
         "10.0.0.0/8 icmp 1",
-        "10.0.0.1/8 tcp 443",
-        "10.0.0.0/33 tcp 443",
-        "example.com tcp 443",
         "10.0.0.0/8 tcp 0",
         "10.0.0.0/8 tcp 65536",
         "10.0.0.0/8 tcp 9-3",
-        "10.0.0.0/8 tcp 443; pass in quick",
         "0.0.0.0/0 tcp 443",
         "8.0.0.0/6 tcp 443",
         "1.1.1.1/32 tcp 443",
@@ -288,20 +283,11 @@ def test_a_dynamic_self_would_have_protected_nothing() -> None:
         "192.168.64.0/24 tcp 22",
         "192.168.0.0/16 tcp 1-1024",
         "fd00::/8 tcp 22",
-        "",
     ],
 )
 def test_what_cannot_be_allowed_is_refused_and_not_left_out(text: str) -> None:
     with pytest.raises(BadInput):
-        pf.allowed(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "10.0.0.0/8/8", "10.0.0.1/8", "host", "10.0.0.0/8 pass", "::g"]
-)
-def test_what_is_no_network_is_refused(text: str) -> None:
-    with pytest.raises(BadInput):
-        pf.network(text)
+        pf.runners([*PLACES, a_place(text)])
 
 
 def test_the_order_and_the_doubles_of_what_is_configured_change_nothing() -> None:
@@ -329,7 +315,7 @@ def test_all_of_pf_conf_reads_and_a_doubled_block_does_not() -> None:
 
 # --- who may open SSH ----------------------------------------------------------------------------------------------
 
-OFFICE = (pf.network("203.0.112.0/24"), pf.network("2a01:1::/32"), pf.network("192.168.0.0/16"))
+OFFICE = (ip_network("203.0.112.0/24"), ip_network("2a01:1::/32"), ip_network("192.168.0.0/16"))
 SESSION = ip_address("51.15.0.9")
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from hashlib import sha256
+from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from remuda.hosts.decide import pf, pf_conf
 from remuda.hosts.scripts import script
 from tests.support.eventually import eventually
+from tests.support.pf.places import a_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +52,8 @@ esac
 exit 0
 """
 MAIN = 'anchor "com.apple/*" all\n'
-RULES, OTHER = pf.runners(()), pf.runners([pf.allowed("10.0.0.0/8 tcp 443")])
-GUARD = pf.ssh_guard([pf.network("198.51.100.0/24")], None)
+RULES, OTHER = pf.runners(()), pf.runners([a_place("10.0.0.0/8 tcp 443")])
+GUARD = pf.ssh_guard([ip_network("198.51.100.0/24")], None)
 GUARD_LIVE = "com.apple_remuda.sshguard"
 
 

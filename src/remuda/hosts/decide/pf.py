@@ -16,11 +16,12 @@ from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
-from remuda.hosts.decide.wanted import Allowed, Network
 from remuda.model.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from remuda.hosts.decide.wanted import Allowed, Network
 
 Address = IPv4Address | IPv6Address
 
@@ -90,9 +91,6 @@ _NEVER: Final = tuple(
 )
 SSH_PORT: Final = 22
 PORT_MAX: Final = 65535
-_EXCEPTION: Final = re.compile(
-    r"(?P<net>\S+) (?P<protocol>tcp|udp) (?P<low>\d{1,5})(-(?P<high>\d{1,5}))?", re.ASCII
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,39 +126,11 @@ def labels(rules: str) -> frozenset[str]:
     return frozenset(re.findall(r'label "([^"]*)"', rules))
 
 
-def network(text: str) -> Network:
-    """Read one network of a configuration: bits beyond its prefix are an error, and so is a name."""
-    try:
-        return ip_network(text.strip())
-    except ValueError as error:
-        raise BadInput(
-            f"{text!r} is no network",
-            why=str(error),
-            fix="Write an address with its prefix, such as 10.1.0.0/16 or fd12::/48",
-        ) from None
-
-
-def allowed(text: str) -> Allowed:
-    """Read one place that guests may reach: ``10.1.2.0/24 tcp 443`` or ``10.1.2.3/32 udp 5000-5010``."""
-    found = _EXCEPTION.fullmatch(" ".join(text.split()))
-    if found is None:
-        raise BadInput(
-            f"{text!r} is no place that guests may reach",
-            why="it is not a network, tcp or udp, and a port or two with a dash between",
-            fix="Write for example 10.1.2.0/24 tcp 443",
-        )
-    low = int(found["low"])
-    place = Allowed(
-        network=network(found["net"]),
-        protocol=found["protocol"],
-        ports=(low, int(found["high"] or low)),
-    )
-    return _checked(place)
-
-
 def runners(places: Iterable[Allowed]) -> Anchor:
     """
     Return the rules for guests: the internet, names and addresses from their gateway, what is configured, nothing else.
+
+    Raises ``BadInput`` for what would open more than one private service.
 
     The first rule that matches decides, as all of them are ``quick``. What none of them matches goes on to other rules.
     """
