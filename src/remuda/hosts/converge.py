@@ -231,7 +231,10 @@ def scrubbed(text: str, secrets: Iterable[Secret]) -> str:
     """Return the text without any of these secrets, should a program have said one."""
     for secret in secrets:
         plain = secret.reveal().decode(errors="replace")
-        for shown in {plain, plain.strip(), " ".join(plain.split()), *plain.splitlines()}:
+        shapes = {plain, plain.strip(), " ".join(plain.split()), *plain.splitlines()}
+        for shown in sorted(
+            shapes, key=lambda shape: (-len(shape), shape)
+        ):  # else a part spoils the whole
             if len(shown) >= _SECRET_BYTES_MIN:
                 text = text.replace(shown, HIDDEN)
     return text

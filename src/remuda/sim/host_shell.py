@@ -26,7 +26,7 @@ from remuda.ports.host_shell import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from remuda.ports.host_shell import HostShell, Stdin, Target
 
@@ -50,7 +50,7 @@ class MemoryHost:
     fingerprint: str
     keys: set[bytes] = field(default_factory=set, repr=False)
     password: bytes | None = field(default=None, repr=False)
-    programs: dict[str, Callable[[Called], Awaitable[Ran]]] = field(default_factory=dict)
+    programs: Mapping[str, Callable[[Called], Awaitable[Ran]]] = field(default_factory=dict)
     rooted: bool = True
     """Whether sudo asks for no password."""
     up: bool = True
