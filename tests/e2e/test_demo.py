@@ -127,6 +127,7 @@ def test_the_demo_shows_that_no_job_is_lost_and_says_so_only_if_it_is_true(
     assert re.fullmatch(
         rf"demo: {JOBS} jobs ok, 0 lost, 0 killed; roll max unavailable [01] of cap 1", last
     )
+    assert told[-1].startswith("The demo took "), good.said
     times = r" +\d+\.\d\d" * 5
     for number in range(1, JOBS + 1):
         row = rf" 0{number}  demo-\w+ +(process|second|-) +{times}  ok"
