@@ -103,8 +103,10 @@ def _from_environment(scratch: Path, pinned: Path, wheel: Path) -> tuple[str | P
     _uv("venv", "--python", sys.executable, environment)
     python = environment / "bin/python"
     _uv("pip", "install", "--python", python, "--require-hashes", "--no-build", "-r", pinned)
-    _uv("pip", "install", "--python", python, "--no-deps", wheel)
     version = wheel.name.split("-")[1]
+    # By its name and not by its path, which would be written into the file and differ each time.
+    found = ("--no-index", "--find-links", scratch, f"remuda=={version}")
+    _uv("pip", "install", "--python", python, "--no-deps", *found)
     return (f"remuda[agent]=={version}", "--venv-repository", environment)
 
 
@@ -113,9 +115,10 @@ def _from_index(scratch: Path, pinned: Path, wheel: Path, platform: str) -> tupl
     with wheel.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
     everything = scratch / "with-agent.txt"
-    own = f"remuda @ {wheel.as_uri()} --hash=sha256:{digest}\n"
+    own = f"remuda=={wheel.name.split('-')[1]} --hash=sha256:{digest}\n"
     everything.write_text(pinned.read_text() + own)
-    return ("-r", everything, "--intransitive", "--wheel", "--no-build", "--platform", platform)
+    where = ("--find-links", scratch, "-r", everything, "--intransitive")
+    return (*where, "--wheel", "--no-build", "--platform", platform)
 
 
 def _uv(*words: str | Path) -> None:
