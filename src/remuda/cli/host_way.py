@@ -76,14 +76,7 @@ async def opened(target: Target) -> AsyncIterator[HostShell]:
     """Log in. An unknown host is shown to the person, who may say that it is the right one."""
     shells = SshShells()
     try:
-        shell = await shells.open(target)
-    except HostKeyUnknown as unknown:
-        if not sys.stdin.isatty():
-            raise
-        click.echo(f"{target.address} is not known. It shows the key {unknown.seen}.", err=True)
-        if not click.confirm("Is that its own?", err=True):
-            raise
-        shell = await shells.open(replace(target, fingerprint=unknown.seen))
+        shell = await _logged_in(shells, target)
     except LoginRefused as refused:
         raise _recovery(target, refused) from None
     try:
@@ -92,6 +85,18 @@ async def opened(target: Target) -> AsyncIterator[HostShell]:
         yield shell
     finally:
         await shells.close(shell)
+
+
+async def _logged_in(shells: SshShells, target: Target) -> HostShell:
+    try:
+        return await shells.open(target)
+    except HostKeyUnknown as unknown:
+        if not sys.stdin.isatty():
+            raise
+        click.echo(f"{target.address} is not known. It shows the key {unknown.seen}.", err=True)
+        if not click.confirm("Is that its own?", err=True):
+            raise
+        return await shells.open(replace(target, fingerprint=unknown.seen))
 
 
 def _recovery(target: Target, refused: LoginRefused) -> LoginRefused:

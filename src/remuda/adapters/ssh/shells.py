@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -115,9 +117,13 @@ class SshShells:
 
 
 def _unreachable(target: Target, error: Exception) -> HostShellError:
-    why = (
-        (error.strerror or "the connection failed") if isinstance(error, OSError) else "it hung up"
-    )
+    why = "it hung up"
+    if isinstance(error, OSError):
+        # A name that is not known has a number of its own kind, and says itself what it means.
+        named = isinstance(error, socket.gaierror) or error.errno is None
+        why = (
+            error.strerror if named else os.strerror(error.errno or 0)
+        ) or "the connection failed"
     return Unreachable(
         f"{place(target)} does not answer as a host with SSH does",
         why=why[0].lower() + why[1:],
