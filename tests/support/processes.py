@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -98,11 +99,15 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a loopback port that nobody listens on now, and that no outgoing connection is given meanwhile."""
+    while True:
+        port = secrets.choice(range(10_000, 20_000))
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def seconds() -> float:

@@ -20,6 +20,7 @@ import pytest
 
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Target
+from tests.support.processes import free_port
 from tests.support.scripted_mac import states
 from tests.support.scripted_mac.root_folder import MAIN, PASSWORD_WORKS, USER, lay_out, python
 
@@ -111,12 +112,6 @@ class Place:
         (self.root / ".seen/argv").write_bytes(b"")
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextlib.contextmanager
 def a_place(root: Path, *, password: str = PASSWORD_WORKS) -> Iterator[Place]:
     """Serve a new Mac in a folder, and end everything of it."""
@@ -137,7 +132,7 @@ def a_place(root: Path, *, password: str = PASSWORD_WORKS) -> Iterator[Place]:
 @contextlib.contextmanager
 def serving(place: Place) -> Iterator[None]:
     """Run the server for as long as the block takes."""
-    place.port = _free_port()
+    place.port = free_port()
     (place.root / ".mac/port").unlink(missing_ok=True)
     log = place.root / ".seen/sshd"
     with log.open("wb") as said:

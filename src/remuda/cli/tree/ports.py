@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = ("server", "control-plane", "controller", "agent", "kubelet")
 OPTIONS: Final = {"server": "--port", "control-plane": "--kube-port"}
+QUIET: Final = range(20_000, 30_000)
+"""Where no system takes the ports of its outgoing connections from: one of those may have ours when we start again."""
+_TRIES: Final = 100
 
 
 class PortTaken(RemudaError):
@@ -33,12 +37,28 @@ def settle(told: Mapping[str, int | None], kept: Mapping[str, int]) -> dict[str,
         for name in NAMES:
             said = told.get(name)
             wanted = kept.get(name, 0) if said is None else said
-            held.append(_listening(name, wanted))
+            held.append(_listening(name, wanted) if wanted else _any())
             chosen[name] = int(held[-1].getsockname()[1])
     finally:
         for probe in held:
             probe.close()
     return chosen
+
+
+def _any() -> socket.socket:
+    """Listen on a quiet port that is free. If none is found, the system chooses."""
+    for port in (*(secrets.choice(QUIET) for _ in range(_TRIES)), 0):
+        probe = socket.socket()
+        try:
+            probe.bind((LOOPBACK, port))
+            probe.listen()
+        except OSError:
+            probe.close()
+            if not port:
+                raise
+        else:
+            return probe
+    raise AssertionError("the system chooses in the last round, or says why not")
 
 
 def _listening(name: str, port: int) -> socket.socket:

@@ -29,6 +29,11 @@ def test_each_gets_one_of_its_own_and_keeps_it() -> None:
     assert settle({}, first) == first
 
 
+def test_none_is_a_port_that_an_outgoing_connection_could_have_at_the_next_start() -> None:
+    """Linux gives these ports from 32768 on, macOS from 49152 on."""
+    assert all(1024 <= port < 32_768 for port in settle({}, {}).values())
+
+
 def test_what_is_told_comes_before_what_was_kept() -> None:
     first = settle({}, {})
     with socket.socket() as free:
