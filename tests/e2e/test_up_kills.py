@@ -24,6 +24,7 @@ from remuda.cli.tree.folder import holder
 from remuda.cli.tree.furnish import administrator
 from remuda.cli.tree.parts import NAMESPACE
 from remuda.kube.core import POD
+from remuda.ports.kube import NotFound
 from tests.support.burden import Burden
 from tests.support.eventually import eventually
 from tests.support.trees import UP_S, WAIT_S, Tree, a_tree
@@ -130,6 +131,20 @@ async def judge(burden: Burden, killed: frozenset[str]) -> dict[str, int]:
     return {"jobs": len(outcomes), "lost with their VMs": len(lost), "VMs killed": len(killed)}
 
 
+async def until_deleted(tree: Tree, runner: str) -> None:
+    """Wait until the runner's agent gave up a first try to tell of the end, and the operator removes the runner."""
+    async with administrator(tree.folder) as kube:
+
+        async def is_deleted() -> bool:
+            try:
+                pod = await kube.get(POD, runner, namespace=NAMESPACE)
+            except NotFound:  # and gone since the last look
+                return True
+            return pod.metadata.deletion_timestamp is not None
+
+        await eventually(is_deleted, within_s=WAIT_S)
+
+
 async def without_a_server(tree: Tree, marks: Path) -> None:
     """Let a job end while the server is away for longer than one try to tell of it takes: nothing of it is lost."""
     began, go_on = marks / "began", marks / "go-on"
@@ -145,17 +160,12 @@ async def without_a_server(tree: Tree, marks: Path) -> None:
     supervisor = holder(tree.folder)
     assert supervisor, "nobody tends the tree"
     os.kill(supervisor, signal.SIGSTOP)  # or it would start the server again at once
-    tree.kill("server")
-    go_on.touch()
-    async with administrator(tree.folder) as kube:
-
-        async def is_deleted() -> bool:
-            """Tell whether the runner's agent gave up a first try, and the operator removes the runner."""
-            pod = await kube.get(POD, runner, namespace=NAMESPACE)
-            return pod.metadata.deletion_timestamp is not None
-
-        await eventually(is_deleted, within_s=WAIT_S)
-    os.kill(supervisor, signal.SIGCONT)
+    try:
+        tree.kill("server")
+        go_on.touch()
+        await until_deleted(tree, runner)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
 
     async def told() -> tuple[str, int | None]:
         try:

@@ -166,18 +166,20 @@ class Tree:
             for pid in found:
                 _send(pid, signal.SIGSTOP)
             stopped |= found
-        lived = frozenset(self._runner_of(vm) for vm in self.vms())
-        for pid in stopped:
-            _send(pid, signal.SIGKILL)
+        try:
+            vms_then = self.vms()
+        finally:  # whatever fails, nothing is left standing still
+            for pid in stopped:
+                _send(pid, signal.SIGKILL)
         deadline = seconds() + WAIT_S
         while stopped & set(self.processes()) and seconds() < deadline:
             pause(POLL_S)  # the dead take a moment to go
-        return lived
+        return frozenset(self.runner_of(vm) for vm in vms_then)
 
-    def _runner_of(self, vm: str) -> str:
+    def runner_of(self, vm: str) -> str:
         """Return the name of the runner that a VM is, as the agent wrote it down before the VM was begun."""
         uid = vm.removeprefix(VM_PREFIX)
-        (file,) = self.folder.agent.rglob(f"{uid}.json")
+        file = self.folder.agent / "records" / "vms" / f"{uid}.json"
         return str(json.loads(file.read_text())["record"]["pod"])
 
     # --- looking ---
