@@ -148,6 +148,7 @@ class GithubServer:
         self.watch: Callable[[Seen], None] = lambda _: None
         self.tokens: dict[str, tuple[int, datetime]] = {}
         self.jit_config = "jit-config-canary-90210"
+        self.registration_token = "AREGCANARY"  # noqa: S105 - how those of the tests begin
         self.prefix = ""
         self.url = ""
         self.moved: dict[str, str] = {}
@@ -237,6 +238,7 @@ class GithubServer:
         runners = "/actions/runners"
         for place in ("/orgs/{org}", "/repos/{owner}/{repo}"):
             app.router.add_post(f"{place}{runners}/generate-jitconfig", self._mint)
+            app.router.add_post(f"{place}{runners}/registration-token", self._registration_token)
             app.router.add_get(f"{place}{runners}", self._runners)
             app.router.add_delete(f"{place}{runners}/{{runner_id}}", self._remove)
         app.router.add_get("/orgs/{org}/actions/runner-groups", self._groups)
@@ -455,6 +457,12 @@ class GithubServer:
         self.runners[number] = Runner(number, wanted["name"], scope, wanted)
         spelled = shapes.runner(number, wanted["name"], wanted["labels"], busy=False)
         return _json({"runner": spelled, "encoded_jit_config": self.jit_config}, 201)
+
+    async def _registration_token(self, request: web.Request) -> web.Response:
+        self._scope(request)
+        ends = self.clock.now() + timedelta(hours=1)
+        token = f"{self.registration_token}{next(self._numbers)}"
+        return _json({"token": token, "expires_at": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}, 201)
 
     async def _runners(self, request: web.Request) -> web.Response:
         scope, name = self._scope(request), request.query.get("name", "")

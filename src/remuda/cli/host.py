@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,11 @@ _PREPARED: Final = tuple(part for part in PARTS if part.name in {SUDO, AUTO_LOGI
 _NO_FILE: Final = Upload(Path("/dev/null"), hashlib.sha256(b"").hexdigest(), 0)
 _NO_FLEET: Final = FleetConfig(agent=_NO_FILE, tart=_NO_FILE, tart_version="", dispatch_url="")
 """What is prepared has nothing of the fleet's in it."""
+_STDIN: Final = Path("-")
+_TOKEN_BYTES_MAX: Final = 4096
+_FILE_OR_STDIN: Final = click.Path(
+    exists=True, dir_okay=False, readable=True, allow_dash=True, path_type=Path
+)
 _FILE: Final = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
@@ -117,8 +123,8 @@ def prepare(*, reaching: Reaching, dry_run: bool) -> None:
 @click.option(
     "--registration-token",
     "token_file",
-    type=_FILE,
-    help="A file with GitHub's token for a new builder.",
+    type=_FILE_OR_STDIN,
+    help="A file with GitHub's token for a new builder, or - for stdin. It is good for an hour.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 def bootstrap(  # noqa: PLR0913 - one per option
@@ -152,6 +158,8 @@ def bootstrap(  # noqa: PLR0913 - one per option
         --dispatch-url https://dispatch.example.com --kubeconfig mini-1.kubeconfig
       ... --dry-run                              what would change
       ... --builder https://github.com/acme      a builder: it has no VMs for jobs
+      gh api -X POST orgs/acme/actions/runners/registration-token --jq .token |
+        remuda host bootstrap ... --builder https://github.com/acme --registration-token -
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
     builder = None
     if github_url:
@@ -160,7 +168,7 @@ def bootstrap(  # noqa: PLR0913 - one per option
             runner_name=node,
             labels=labels,
             runner_version=runner_version,
-            registration_token=_secret(token_file, strip=True),
+            registration_token=_token(token_file, reaching),
         )
     own = OwnConfig(
         node=node,
@@ -186,7 +194,23 @@ def _asks(reaching: Reaching, *, ask_password: bool) -> bool:
     return ask_password or reaching.password_stdin or reaching.key_file is None
 
 
-def _secret(path: Path | None, *, strip: bool = False) -> Secret | None:
+def _token(path: Path | None, reaching: Reaching) -> Secret | None:
+    """Return the registration token. It is never an argument: those are seen by everybody."""
+    if path != _STDIN:
+        found = _secret(path)
+        return found and Secret(found.reveal().strip())
+    if reaching.password_stdin:
+        raise BadInput(
+            "The password and the registration token cannot both come from stdin",
+            why="--password-stdin and --registration-token - were given",
+            fix="Put the token into a file that only you can read, and name that",
+        )
+    if not (given := sys.stdin.buffer.read(_TOKEN_BYTES_MAX).strip()):
+        raise BadInput("The registration token is empty", why="stdin held none", fix="Give it one")
+    return Secret(given)
+
+
+def _secret(path: Path | None) -> Secret | None:
     if path is None:
         return None
     held = path.read_bytes()
@@ -194,7 +218,7 @@ def _secret(path: Path | None, *, strip: bool = False) -> Secret | None:
         raise BadInput(
             f"{path} is empty", why="a credential was expected in it", fix="Give another file"
         )
-    return Secret(held.strip() if strip else held)
+    return Secret(held)
 
 
 async def _carried_out(

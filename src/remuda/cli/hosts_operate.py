@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from prometheus_client import disable_created_metrics
 
+from remuda.adapters.github.manifest import DOTCOM, Site
 from remuda.adapters.kube_client import kubeconfig
 from remuda.adapters.scaleway.wire import API_URL, ScalewaySettings
 from remuda.adapters.status_server import Listen
@@ -41,6 +42,8 @@ class HostsCommand:
     config: FleetConfig
     listen: Listen
     scaleway: ScalewaySettings | None
+    github: Site
+    """Where builders are registered."""
     node_server: str
     """Where hosts find the API server."""
     pki: Path | None
@@ -121,6 +124,15 @@ class HostsCommand:
     help="Where Scaleway's API is.",
 )
 @click.option(
+    "--github-url",
+    envvar="REMUDA_GITHUB_URL",
+    show_envvar=True,
+    default=DOTCOM,
+    show_default=True,
+    metavar="URL",
+    help="Where the organisations of builders are: github.com, or the start page of an Enterprise Server.",
+)
+@click.option(
     "--claim-prefix",
     envvar="REMUDA_CLAIM_PREFIX",
     show_envvar=True,
@@ -172,6 +184,7 @@ def operate(  # noqa: PLR0913 - one parameter per option is how click works
     scaleway_token_file: Path | None,
     scaleway_project: str,
     scaleway_url: str,
+    github_url: str,
     claim_prefix: str,
     retry_after: int,
     listen: str,
@@ -194,12 +207,14 @@ def operate(  # noqa: PLR0913 - one parameter per option is how click works
     disable_created_metrics()  # type: ignore[no-untyped-call] # a second series per counter that nobody reads
     try:
         connection = kubeconfig.discover(kubeconfig_file)
+        github = Site.at(github_url)
         hosts = HostSettings(
             namespace=namespace or connection.namespace,
             identity=identity or f"{socket.gethostname()}_{SystemIds().suffix(8)}",
             limits=Limits(retry_after=timedelta(minutes=retry_after)),
             roll_percent=roll_percent,
             trust_first=trust_first_key,
+            github_url=github.web_url,
             claim_prefix=_claim_prefix(claim_prefix),
         )
         command = HostsCommand(
@@ -208,6 +223,7 @@ def operate(  # noqa: PLR0913 - one parameter per option is how click works
             config=config,
             listen=Listen.parse(listen),
             scaleway=_scaleway(scaleway_token_file, scaleway_url, scaleway_project),
+            github=github,
             node_server=node_server or connection.server,
             pki=pki,
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from remuda.adapters.github.builders import BuilderTokens
 from remuda.adapters.kube_client import HttpWire, KubeClient
 from remuda.adapters.scaleway.client import ScalewayMachines
 from remuda.adapters.ssh import SshShells
@@ -24,6 +25,7 @@ from remuda.hosts.operator import HostOperator, HostPorts
 from remuda.hosts.over_ssh import SshConverger
 from remuda.hosts.parts import PARTS
 from remuda.hosts.permissions import rights
+from remuda.hosts.registration import AppRegistrations
 
 if TYPE_CHECKING:
     from remuda.adapters.kube_client import Connection
@@ -66,6 +68,7 @@ async def _run(command: HostsCommand) -> None:
             machines=machines,
             converger=converger,
             identities=identities,
+            registrations=AppRegistrations(kube, BuilderTokens(clock, command.github.api_url)),
             clock=clock,
             ids=ids,
         )

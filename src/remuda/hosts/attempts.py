@@ -28,8 +28,10 @@ from remuda.ports.host_shell import HostKeyChanged
 if TYPE_CHECKING:
     from remuda.hosts.converging import Outcome, Pin
     from remuda.hosts.identity import Identity
+    from remuda.hosts.registration import Registrations
     from remuda.hosts.reins import Reins
     from remuda.kube.host import Host, HostStatus
+    from remuda.model.secret import Secret
     from remuda.ports.host_shell import Target
     from remuda.ports.machines import Machine
 
@@ -47,6 +49,32 @@ class _Prepared:
     identity: Identity
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What is written down of a host that is as it should be."""
+
+    config_hash: str
+    identity: Identity
+    generation: int | None
+    """Of the spec, if all of the host was looked at."""
+
+
+class _Minting:
+    """The registration token of one attempt. That GitHub gives none is not the host's fault."""
+
+    def __init__(self, registrations: Registrations | None, host: Host) -> None:
+        self._registrations, self._host = registrations, host
+        self.failed: RemudaError | None = None
+
+    async def token(self) -> Secret:
+        assert self._registrations is not None, "nobody asks where nobody mints"
+        try:
+            return await self._registrations.token(self._host)
+        except RemudaError as error:
+            self.failed = error
+            raise
+
+
 class Attempts:
     """Makes attempts and writes down what came of them."""
 
@@ -56,11 +84,17 @@ class Attempts:
     async def make(self, host: Host, mode: Mode, *, drained: bool) -> Result | None:
         """Try once. None if it failed; why is in the Host's status then."""
         reins, wanted = self._reins, self._reins.converger.config_hash
-        prepared = await self._prepared(host)
+        prepared, minting = await self._prepared(host), _Minting(reins.registrations, host)
+        observed = host.metadata.generation if mode is Mode.FIRST else None
         try:
             async with asyncio.timeout(reins.settings.bootstrap_timeout_s):
                 outcome = await reins.converger.converge(
-                    prepared.target, prepared.own, mode, drained=drained, pin=self._pin(host)
+                    prepared.target,
+                    prepared.own,
+                    mode,
+                    drained=drained,
+                    pin=self._pin(host),
+                    mint=minting.token if reins.registrations is not None else None,
                 )
         except TimeoutError:
             hours = reins.settings.bootstrap_timeout_s / 3600
@@ -71,9 +105,13 @@ class Attempts:
             )
             await self.failed(host, wanted, error)
         except RemudaError as error:
+            if error is minting.failed:
+                await self._not_the_hosts_fault(host, error)
+                raise
             await self.failed(host, wanted, error)
         else:
-            return await self._note(host, wanted, outcome, prepared.identity)
+            noted = _Noted(wanted, prepared.identity, observed)
+            return await self._note(host, outcome, noted)
         return None
 
     async def reboot(self, host: Host) -> None:
@@ -123,13 +161,16 @@ class Attempts:
         try:
             return await self._gathered(host)
         except RemudaError as error:
-            now, text = self._reins.clock.now(), str(error)
-            reason = type(error).__name__
-            await self._reins.status.change(
-                host, lambda s: with_condition(s, CONVERGED, "False", reason, text, now)
-            )
-            self._reins.events.record(HOST, host, reason, text, warning=True)
+            await self._not_the_hosts_fault(host, error)
             raise
+
+    async def _not_the_hosts_fault(self, host: Host, error: RemudaError) -> None:
+        now, text = self._reins.clock.now(), str(error)
+        reason = type(error).__name__
+        await self._reins.status.change(
+            host, lambda s: with_condition(s, CONVERGED, "False", reason, text, now)
+        )
+        self._reins.events.record(HOST, host, reason, text, warning=True)
 
     async def _gathered(self, host: Host) -> _Prepared:
         reins = self._reins
@@ -140,14 +181,14 @@ class Attempts:
         target = await self._target(host, machine)
         await reins.status.change(host, lambda s: replace(s, address=target.address))
         identity = await reins.identities.ensure(host)
-        return _Prepared(target, await self._own(host, target, identity), identity)
+        return _Prepared(target, self._own(host, target, identity), identity)
 
     async def _target(self, host: Host, machine: Machine | None) -> Target:
         return await target_of(
             self._reins.kube, host, machine, trust_first=self._reins.settings.trust_first
         )
 
-    async def _own(self, host: Host, target: Target, identity: Identity) -> OwnConfig:
+    def _own(self, host: Host, target: Target, identity: Identity) -> OwnConfig:
         capacity = host.spec.capacity
         rented = host.spec.provider.scaleway
         cpus = parse_quantity(capacity.cpu).ceil() if capacity.cpu else None
@@ -162,22 +203,19 @@ class Attempts:
             cpus=cpus,
             memory=capacity.memory or "",
             vms=capacity.vms,
-            builder=await self._builder(host),
+            builder=self._builder(host),
         )
 
-    async def _builder(self, host: Host) -> BuilderConfig | None:
+    def _builder(self, host: Host) -> BuilderConfig | None:
+        """Say how a builder is registered. Its token is minted only if the host turns out to need one."""
         spec = host.spec.builder
         if host.spec.role is not Role.BUILDER or not spec:
             return None
-        token = None
-        if self._reins.registrations is not None and not host.status.config_hash:
-            token = await self._reins.registrations.token(host)
         return BuilderConfig(
-            github_url=f"https://github.com/{spec.github_org}",
+            github_url=f"{self._reins.settings.github_url}/{spec.github_org}",
             runner_name=host.name,
             labels=tuple(spec.labels),
             runner_version=spec.runner_version,
-            registration_token=token,
         )
 
     def _pin(self, host: Host) -> Pin:
@@ -197,7 +235,7 @@ class Attempts:
 
         return pin
 
-    async def _note(self, host: Host, wanted: str, outcome: Outcome, identity: Identity) -> Result:
+    async def _note(self, host: Host, outcome: Outcome, noted: _Noted) -> Result:
         reins = self._reins
         now = whole_seconds(reins.clock.now())
         reins.metrics.attempted(host.spec.fleet, outcome.result.value.replace("-", "_"))
@@ -211,9 +249,12 @@ class Attempts:
         def change(status: HostStatus) -> HostStatus:
             status = replace(
                 status,
-                config_hash=wanted,
+                config_hash=noted.config_hash,
+                observed_generation=status.observed_generation
+                if noted.generation is None
+                else noted.generation,
                 converged_at=now,
-                identity_renew_at=whole_seconds(identity.renew_at),
+                identity_renew_at=whole_seconds(noted.identity.renew_at),
             )
             said = "Everything was looked at and found in place."
             status = with_condition(status, BOOTSTRAPPED, "True", "Bootstrapped", said, now)
@@ -221,6 +262,6 @@ class Attempts:
 
         changed = ", ".join(outcome.changed) or "nothing was to do"
         await reins.status.change(host, change)
-        log.info("host converged", host=host.name, config=wanted[:12], changed=changed)
+        log.info("host converged", host=host.name, config=noted.config_hash[:12], changed=changed)
         reins.events.record(HOST, host, "Converged", f"It is as it should be now: {changed}.")
         return outcome.result

@@ -77,8 +77,10 @@ class Carrier:
         await self._reins.status.change(host, change)
 
     async def retry(self, host: Host) -> None:
-        """Forget failures: a person has looked."""
-        await self._reins.status.change(host, _without_failures)
+        """Forget failures and look at all of the host again: a person has looked."""
+        await self._reins.status.change(
+            host, lambda s: replace(_without_failures(s), observed_generation=0)
+        )
         self._reins.events.record(HOST, host, "RetryAsked", "A person asked for another try.")
 
     # --- Attempts ----------------------------------------------------------------------------------------------------
@@ -268,6 +270,7 @@ def _without_machine(status: HostStatus) -> HostStatus:
         address="",
         host_key_fingerprint="",
         config_hash="",
+        observed_generation=0,
         converged_at=None,
         identity_renew_at=None,
         conditions=kept,

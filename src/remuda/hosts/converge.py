@@ -8,10 +8,11 @@ was wanted on the host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from remuda.hosts.decide.facts import Facts
+from remuda.hosts.decide.parts.github_runner import lacks_token
 from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.plan import Plan, facts_needed, plan
 from remuda.hosts.decide.running import said
@@ -23,6 +24,7 @@ from remuda.ports.host_shell import HostShellError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from remuda.hosts.converging import Mint
     from remuda.hosts.decide.step import Part, Probe, Problem, Step
     from remuda.hosts.decide.wanted import Wanted
     from remuda.model.secret import Secret
@@ -133,6 +135,8 @@ class Converger:
     clock: Clock
     drain: Callable[[Step], Awaitable[None]]
     """Asked before a step that could end VMs. It returns when none runs, or raises why that cannot be."""
+    mint: Mint | None = None
+    """Asked for a registration token, once, when nothing else is left to do and a builder needs one."""
     progress: Progress = field(default_factory=Silent)
 
     async def run(self) -> Converged:
@@ -140,6 +144,9 @@ class Converger:
         changed: list[str] = []
         for rounds in range(1, ROUNDS_MAX + 1):
             planned = await self._look()
+            if not planned.steps and self.mint is not None and lacks_token(planned.problems):
+                more = await (await self._with_token(self.mint)).run()
+                return Converged(changed=(*changed, *more.changed), rounds=rounds + more.rounds)
             if not planned.steps:
                 self._refuse(planned.problems)
                 return Converged(changed=tuple(changed), rounds=rounds)
@@ -154,6 +161,15 @@ class Converger:
             )
         self._refuse(left.problems)
         return Converged(changed=tuple(changed), rounds=ROUNDS_MAX)
+
+    async def _with_token(self, mint: Mint) -> Converger:
+        """Return who goes on with a token. It has no way to get another: one that does not help is not asked twice."""
+        own = self.wanted.own
+        assert own.builder is not None, "only builders are registered"
+        builder = replace(own.builder, registration_token=await mint())
+        return replace(
+            self, wanted=replace(self.wanted, own=replace(own, builder=builder)), mint=None
+        )
 
     async def _look(self) -> Plan:
         planned = await look(self.shell, self.wanted, self.parts)

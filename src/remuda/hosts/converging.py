@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from remuda.hosts.decide.wanted import OwnConfig
+    from remuda.model.secret import Secret
     from remuda.ports.host_shell import Target
 
 Pin = Callable[[str], Awaitable[None]]
 """Told the host key that was shown, before anything is sent to the host."""
+Mint = Callable[[], Awaitable["Secret"]]
+"""Asked for a registration token of a builder, if and when one is needed."""
 
 
 class Mode(StrEnum):
@@ -55,7 +58,14 @@ class Converger(Protocol):
         ...
 
     async def converge(
-        self, target: Target, own: OwnConfig, mode: Mode, *, drained: bool, pin: Pin
+        self,
+        target: Target,
+        own: OwnConfig,
+        mode: Mode,
+        *,
+        drained: bool,
+        pin: Pin,
+        mint: Mint | None,
     ) -> Outcome:
         """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
         ...

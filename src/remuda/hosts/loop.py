@@ -103,7 +103,7 @@ class HostLoop:
         if name not in fleet.granted:
             seen = replace(seen, granted=False, held_back=fleet.held_back())
         decision = decide(seen, self._reins.settings.limits, self._reins.clock.now())
-        if decision.do in (Do.UPDATE, Do.DRAIN):
+        if decision.do in (Do.BOOTSTRAP, Do.UPDATE, Do.DRAIN):
             self._begun.add(name)
         try:
             host = await self._say(host, seen, telling(decision, host, pods, fleet))

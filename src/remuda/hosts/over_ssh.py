@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.hosts.converge import Converger
-from remuda.hosts.converging import Mode, Outcome, Pin, Result
+from remuda.hosts.converging import Mint, Mode, Outcome, Pin, Result
 from remuda.hosts.decide.drift import config_hash, drift_parts
 from remuda.hosts.decide.wanted import Wanted
 from remuda.model.errors import RemudaError
@@ -39,7 +39,14 @@ class SshConverger:
         return self._hash
 
     async def converge(
-        self, target: Target, own: OwnConfig, mode: Mode, *, drained: bool, pin: Pin
+        self,
+        target: Target,
+        own: OwnConfig,
+        mode: Mode,
+        *,
+        drained: bool,
+        pin: Pin,
+        mint: Mint | None,
     ) -> Outcome:
         """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
         left: list[str] = []
@@ -61,6 +68,7 @@ class SshConverger:
                 parts=parts,
                 clock=self._clock,
                 drain=drain,
+                mint=mint,
             )
             done = await run.run()
         except _NotEmpty:

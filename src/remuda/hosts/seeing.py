@@ -53,6 +53,7 @@ def seen_of(
         failed_at=status.failed_at,
         attempts=status.attempts or 0,
         rebooted=status.rebooted,
+        changed=bool(status.config_hash) and status.observed_generation != host.metadata.generation,
         key_refused=trusted is not None and trusted.status == "False",
         identity_due=renew_at is not None and renew_at <= now,
         node=state,

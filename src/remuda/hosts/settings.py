@@ -26,6 +26,9 @@ class HostSettings:
     trust_first: bool = False
     """Whether the first host key that a host shows is taken for its own, and pinned."""
 
+    github_url: str = "https://github.com"
+    """Where the organisations of builders are: github.com, or an Enterprise Server of one's own."""
+
     claim_prefix: str = "remuda-"
     """Names of Macs that are somebody's Host begin with this. Two clusters that share an account need two of them."""
 

@@ -202,7 +202,11 @@ class Builder(Section, frozen=True, kw_only=True):
     ]
     app_secret_ref: Annotated[
         SecretRef,
-        described("The GitHub App's credentials with which the builder registers."),
+        described(
+            "The GitHub App as which the builder is registered: a Secret with the App's private key (PEM) under the key"
+            " that is named here, and beside it, under app-id and installation-id, the App's id and the number of its"
+            " installation in the organisation. It needs the organisation permission 'Self-hosted runners: write'."
+        ),
     ]
 
 
@@ -263,6 +267,14 @@ class HostStatus(Part, frozen=True, kw_only=True):
         str,
         described("The configuration that was applied in full, and found in place afterwards."),
     ] = ""
+    observed_generation: Annotated[
+        int,
+        described(
+            "The generation of the spec that was found in place. At another one, all of the host is looked at again;"
+            " 0 means that a person asked for that.",
+            format="int64",
+        ),
+    ] = 0
     converged_at: Annotated[
         datetime | None, described("When that was found in place, at the last change.")
     ] = None

@@ -17,6 +17,7 @@ from remuda.hosts.converging import Mode, Outcome, Result
 from remuda.hosts.identity import Identity
 from remuda.hosts.metrics import HostMetrics
 from remuda.hosts.operator import HostOperator, HostPorts
+from remuda.hosts.registration import AppRegistrations
 from remuda.hosts.settings import HostSettings
 from remuda.kube.core import LEASE, NODE, SECRET, Lease, LeaseSpec, Node, NodeStatus, Secret
 from remuda.kube.host import (
@@ -45,8 +46,9 @@ from tests.support.scaleway_server import ZONE, FakeScaleway
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from remuda.hosts.converging import Pin
+    from remuda.hosts.converging import Mint, Pin
     from remuda.hosts.decide.wanted import OwnConfig
+    from remuda.hosts.registration import App
     from remuda.model.errors import RemudaError
     from remuda.ports.host_shell import Target
     from remuda.ports.kube import Kube
@@ -67,11 +69,21 @@ class ToldMacs:
     attempts: list[tuple[str, Mode, bool]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     reboots: list[str] = field(default_factory=list)
+    registers: bool = False
+    """Whether they need a registration token."""
+    minted: list[Hidden] = field(default_factory=list)
     harms: bool = False
     """Whether what is to do would end VMs."""
 
     async def converge(
-        self, target: Target, own: OwnConfig, mode: Mode, *, drained: bool, pin: Pin
+        self,
+        target: Target,
+        own: OwnConfig,
+        mode: Mode,
+        *,
+        drained: bool,
+        pin: Pin,
+        mint: Mint | None,
     ) -> Outcome:
         self.attempts.append((own.node, mode, drained))
         self.targets.append(target)
@@ -79,6 +91,8 @@ class ToldMacs:
         await self.clock.sleep(5)
         if self.errors:
             raise self.errors.pop(0)
+        if self.registers and mint is not None:
+            self.minted.append(await mint())
         if self.harms and not drained:
             return Outcome(Result.NEEDS_DRAIN, left=("tart",))
         await self._register(own)
@@ -120,6 +134,20 @@ class Identities:
 
 
 @dataclass(slots=True)
+class ToldGithub:
+    """GitHub, as far as builders need it. ``errors`` are raised by the next mints, in order."""
+
+    errors: list[RemudaError] = field(default_factory=list)
+    asked: list[tuple[App, str]] = field(default_factory=list)
+
+    async def registration_token(self, app: App, organisation: str) -> Hidden:
+        self.asked.append((app, organisation))
+        if self.errors:
+            raise self.errors.pop(0)
+        return Hidden(b"canary-token-%d" % len(self.asked))
+
+
+@dataclass(slots=True)
 class Ranch:
     kube: KubeClient
     clock: SimClock
@@ -128,6 +156,7 @@ class Ranch:
     metrics: HostMetrics
     events: list[str]
     """What was removed, in order."""
+    github: ToldGithub
 
     async def host(self, name: str, **rented: Any) -> None:  # noqa: ANN401 - whatever the provider has
         provider = Provider(static=StaticProvider(address=f"{name}.test"))
@@ -196,7 +225,7 @@ async def a_ranch(settings: HostSettings = SETTINGS, lose: float = 0.0) -> Async
         key = Secret(metadata=ObjectMeta(name="ssh", namespace=SPACE), data={"key": b"private"})
         await kube.create(SECRET, key)
         metrics = HostMetrics(CollectorRegistry())
-        macs = ToldMacs(kube, clock)
+        macs, github = ToldMacs(kube, clock), ToldGithub()
         chance = random.Random(1)  # noqa: S311 - replays must be predictable
         ports = HostPorts(
             kube=KubeClient(plane.wire()),
@@ -204,6 +233,7 @@ async def a_ranch(settings: HostSettings = SETTINGS, lose: float = 0.0) -> Async
             machines=SlowMachines(account, clock, chance, lose=lose),
             converger=macs,
             identities=lambda _: Identities(clock, events),
+            registrations=AppRegistrations(kube, github),
             clock=clock,
             ids=SeededIds(1, "operator"),
         )
@@ -211,7 +241,7 @@ async def a_ranch(settings: HostSettings = SETTINGS, lose: float = 0.0) -> Async
         operator = HostOperator(ports, settings, metrics=metrics, health=Health(clock))
         tasks.append(group.create_task(operator.run(), name="operator"))
         try:
-            yield Ranch(kube, clock, macs, account, metrics, events)
+            yield Ranch(kube, clock, macs, account, metrics, events, github)
         finally:
             for task in reversed(tasks):
                 task.cancel()

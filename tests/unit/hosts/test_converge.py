@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,9 +20,11 @@ from remuda.hosts.converge import (
     scrubbed,
 )
 from remuda.hosts.decide.facts import Fact
+from remuda.hosts.decide.parts.github_runner import NAME as GITHUB_RUNNER
 from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step
-from remuda.hosts.decide.wanted import FleetConfig, OwnConfig, Wanted
+from remuda.hosts.decide.wanted import BuilderConfig, FleetConfig, OwnConfig, Wanted
+from remuda.kube.host import Role
 from remuda.model.errors import RemudaError, Retry
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command, Ran, Target, Upload
@@ -248,6 +250,42 @@ async def test_a_step_that_fails_names_host_step_and_cause(
     assert (caught.value.step, caught.value.retry) == ("word", retry)
     assert why in caught.value.why
     assert "canary-1" not in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Registered(OneWord):
+    """A part that cannot do its step without a token."""
+
+    def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step | Problem, ...]:
+        builder = wanted.own.builder
+        if facts.of(SEEN) == "new" or (builder and builder.registration_token):
+            return super().steps(facts, wanted)
+        return (Problem(name=GITHUB_RUNNER, what="No builder", why="no token", fix="Mint one"),)
+
+
+async def test_a_token_is_minted_when_a_builder_needs_one_and_not_before(wanted: Wanted) -> None:
+    builder = BuilderConfig(
+        github_url="https://github.com/acme", runner_name="mini", labels=(), runner_version="1"
+    )
+    own = replace(wanted.own, role=Role.BUILDER, builder=builder)
+    place, minted = Place(), list[Secret]()
+
+    async def mint() -> Secret:
+        minted.append(Secret(b"canary-2"))
+        return minted[-1]
+
+    run = replace(await converger(place, replace(wanted, own=own), Registered(a_step())), mint=mint)
+    with pytest.raises(HostHasProblems, match="no token"):
+        await replace(run, mint=None).run()
+    place.code, place.said = 7, b"it broke at canary-2"
+    with pytest.raises(StepFailed) as caught:
+        await run.run()
+    assert "canary-2" not in str(caught.value), "a token that was minted on the way is hidden too"
+    place.code = 0
+    assert (await run.run()).changed == ("word",)
+    assert len(minted) == 2, "each time one"
+    assert (await run.run()).changed == ()
+    assert len(minted) == 2, "a healthy registration is left alone"
 
 
 class InUse(RemudaError):

@@ -65,6 +65,12 @@ def failed(times: int, ago: timedelta = timedelta(minutes=5)) -> dict[str, Any]:
             "Bootstrapping",
         ),
         ({**failed(8), "failed_hash": OLD}, Do.BOOTSTRAP, Phase.BOOTSTRAPPING, "Bootstrapping"),
+        # --- its own spec
+        ({**READY, "changed": True}, Do.BOOTSTRAP, Phase.UPDATING, "Updating"),
+        ({**DRIFTED, "changed": True}, Do.BOOTSTRAP, Phase.UPDATING, "Updating"),
+        ({**READY, "changed": True, "granted": False}, Do.REST, Phase.READY, "WaitsForRoll"),
+        ({**READY, "changed": True, "phase": Phase.DRAINING}, Do.DRAIN, Phase.DRAINING, "Draining"),
+        ({**READY, "changed": True, **failed(5)}, Do.REST, Phase.FAILED, "UpdateFailed"),
         # --- the host key
         ({**READY, "key_refused": True}, Do.REST, Phase.FAILED, "HostKeyChanged"),
         ({"key_refused": True, **failed(AT_ONCE)}, Do.REST, Phase.FAILED, "HostKeyChanged"),

@@ -72,6 +72,7 @@ OLD, NEW = "old", "new"
     [
         (Seen(config_hash=NEW, phase=Phase.READY), Stand.DONE),
         (Seen(config_hash=NEW, phase=Phase.NOT_READY), Stand.DONE),
+        (Seen(config_hash=NEW, phase=Phase.READY, changed=True), Stand.WAITING),
         (Seen(config_hash=NEW, phase=Phase.UPDATING), Stand.CHANGING),
         (Seen(config_hash=OLD, phase=Phase.READY), Stand.WAITING),
         (Seen(config_hash=OLD, phase=Phase.DRAINING), Stand.CHANGING),

@@ -30,6 +30,13 @@ class InstallationToken(msgspec.Struct, frozen=True):
         return "InstallationToken(…)"
 
 
+class RegistrationToken(msgspec.Struct, frozen=True):
+    token: str
+
+    def __repr__(self) -> str:
+        return "RegistrationToken(…)"
+
+
 class Runner(msgspec.Struct, frozen=True):
     id: Number
     name: str = ""

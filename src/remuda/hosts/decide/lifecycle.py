@@ -108,6 +108,8 @@ class Seen:
     rebooted: bool = False
     key_refused: bool = False
     """Another host key than the pinned one was shown: a person must say which one is right."""
+    changed: bool = False
+    """Its spec is another than the one that was found in place, or a person wants all of it looked at again."""
     identity_due: bool = False
     """The agent's credential must be replaced soon."""
     node: NodeState = NodeState.MISSING
@@ -202,8 +204,12 @@ def _configuration(seen: Seen, limits: Limits, now: datetime) -> Decision | None
         return _bootstrap(seen, limits, now, "it was never bootstrapped")
     if _node_is_gone(seen, limits, now):
         return _bootstrap(seen, limits, now, "its Node is gone")
+    if seen.changed:
+        # All parts: a runner that becomes a builder needs what is given at the first boot only.
+        why = "its Host was changed, or a person asked to look at all of it"
+        return _update(seen, limits, now, Do.BOOTSTRAP, why)
     if seen.config_hash != seen.wanted_hash:
-        return _update(seen, limits, now, "the fleet's configuration changed")
+        return _update(seen, limits, now, Do.UPDATE, "the fleet's configuration changed")
     if seen.identity_due and not _waits(seen, limits.pause, now):
         # No VM suffers from a new credential, so no roll is waited for.
         why = "the agent's credential ends soon"
@@ -277,7 +283,7 @@ def _waits(seen: Seen, pause: timedelta, now: datetime) -> bool:
 # --- Update ---------------------------------------------------------------------------------------------------------
 
 
-def _update(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
+def _update(seen: Seen, limits: Limits, now: datetime, do: Do, why: str) -> Decision:
     failed = attempts(seen)
     if failed >= limits.updates_max and _waits(seen, limits.retry_after, now):
         text = f"{failed} attempts failed"
@@ -286,7 +292,7 @@ def _update(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
         return Decision(Do.REST, Phase.UPDATING, "Retrying", why, limits.pause)
     if not seen.granted:
         return _held_back(seen, limits)
-    start = Decision(Do.UPDATE, Phase.UPDATING, "Updating", why)
+    start = Decision(do, Phase.UPDATING, "Updating", why)
     return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
 
 

@@ -71,7 +71,7 @@ def stand(seen: Seen, limits: Limits, *, begun: bool = False) -> Stand:
         return Stand.FAILED
     if begun or seen.phase in (Phase.UPDATING, Phase.DRAINING):
         return Stand.CHANGING
-    if seen.config_hash != seen.wanted_hash:
+    if seen.config_hash != seen.wanted_hash or seen.changed:
         return Stand.WAITING
     return Stand.DONE if seen.phase in (Phase.READY, Phase.NOT_READY) else Stand.CHANGING
 

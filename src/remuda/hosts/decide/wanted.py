@@ -2,7 +2,8 @@
 What a host should be: what is the same on every host of the fleet, and what is this host's own.
 
 Only ``FleetConfig`` is hashed: a host drifts when the fleet's configuration moved, not when its own password did. Each
-field stands in exactly one of the two classes, and nothing of ``OwnConfig`` reaches ``Part.fleet_state``.
+field stands in exactly one of the two classes, and nothing of ``OwnConfig`` reaches ``Part.fleet_state``. Of
+``FleetConfig``, Tart alone is not in the hash: another one is put on a host when all of that host is looked at.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class BuilderTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig:
-    """The same on every host. All of it is in the hash, through the parts that use it."""
+    """The same on every host. All but Tart is in the hash, through the parts that use it."""
 
     agent: Upload
     """One executable file: the agent with all it needs (docs/howto, "Build the agent")."""
     tart: Upload
-    """Tart's own release archive."""
+    """Tart's own release archive. Not in the hash, as its version: it cannot be replaced under VMs."""
     tart_version: str
     dispatch_url: str
     agent_flags: tuple[tuple[str, str], ...] = ()

@@ -23,7 +23,7 @@ from remuda.model.secret import Secret
 from remuda.ports.kube import AlreadyExists, KubeError, NotFound
 
 if TYPE_CHECKING:
-    from remuda.hosts.converging import Mode, Pin
+    from remuda.hosts.converging import Mint, Mode, Pin
     from remuda.hosts.decide.wanted import OwnConfig
     from remuda.kube.host import Host
     from remuda.ports.clock import Clock
@@ -95,9 +95,16 @@ class MacConverger:
         return self._build
 
     async def converge(
-        self, target: Target, own: OwnConfig, mode: Mode, *, drained: bool, pin: Pin
+        self,
+        target: Target,
+        own: OwnConfig,
+        mode: Mode,
+        *,
+        drained: bool,
+        pin: Pin,
+        mint: Mint | None,
     ) -> Outcome:
-        del own, mode
+        del own, mode, mint
         mac = self._macs.macs[target.address]
         await pin(f"SHA256:{mac.name}")
         low, high = WORK_S

@@ -19,7 +19,7 @@ from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
 from remuda.model.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from remuda.hosts.decide.facts import Facts
     from remuda.hosts.decide.wanted import BuilderConfig, FleetConfig, OwnConfig, Wanted
@@ -163,10 +163,16 @@ def _judge_gone(ran: Ran) -> str:
     return f"GitHub's runner is still in {FOLDER}" if _seen(ran).there else ""
 
 
+def lacks_token(problems: Iterable[Problem]) -> bool:
+    """Say whether a registration token would help: whoever can mint one does it now, and not before."""
+    return any(problem.name == NAME for problem in problems)
+
+
 def _no_token(wrong: str) -> Problem:
     return Problem(
         name=NAME,
         what="No image can be built on the host",
         why=f"{wrong}, and there is no registration token",
-        fix="Let the operator mint one (appSecretRef of the Host), or give one to `remuda host bootstrap`",
+        fix="Let the operator mint one (appSecretRef of the Host), or give one to `remuda host bootstrap` with"
+        " --registration-token",
     )
