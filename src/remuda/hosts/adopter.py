@@ -20,7 +20,9 @@ from remuda.hosts.decide.adoption import (
     free_name,
     is_returned,
     newest_image,
+    overlap,
     pending_name,
+    returning_name,
 )
 from remuda.ports.machines import MachineBusy, MachineGone, MachinesError
 
@@ -44,6 +46,10 @@ class NoImage(MachinesError):
     """There is nothing to install on a Mac that goes back. It stays where it is."""
 
 
+class NoPool(MachinesError):
+    """There is no pool that a Mac could go back to. It stays where it is."""
+
+
 def claim_of(host: Host, settings: HostSettings) -> Claim:
     """Return what a Host is after. Only for rented Macs."""
     rented = rented_of(host)
@@ -53,6 +59,7 @@ def claim_of(host: Host, settings: HostSettings) -> Claim:
         type=rented.type,
         family=rented.os,
         pool_prefix=rented.adopt_prefix or "",
+        claim_prefix=settings.claim_prefix,
         machine=host.status.machine_id,
     )
 
@@ -120,7 +127,14 @@ class Adopter:
         is. Each may be repeated after a crash; a Mac that is gone is given back.
         """
         claim = claim_of(host, self._settings)
-        parked = pending_name(claim.pool_prefix, f"return-{claim.name}")
+        if overlap(claim):
+            raise NoPool(
+                f"The Mac of Host {host.name} cannot be returned",
+                why=f"in a pool {claim.pool_prefix!r} nobody could tell it from the Macs of Hosts, whose names begin"
+                f" with {claim.claim_prefix!r}",
+                fix="Change spec.provider.scaleway.adoptPrefix; the Mac stays as it is until then",
+            )
+        parked = returning_name(claim.pool_prefix, claim.name)
         async with self._lock:
             try:
                 machine = await self._machines.get(claim.zone, claim.machine)

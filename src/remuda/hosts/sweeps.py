@@ -58,9 +58,7 @@ class Sweeps:
         assert reins.machines is not None, "there is an account"
         found = await reins.machines.list(zone)
         claims = [claim_of(reins.status.newest(host), reins.settings) for host in hosts]
-        lost = orphans(
-            found, claims, reins.settings.claim_prefix, [claim.pool_prefix for claim in claims]
-        )
+        lost = orphans(found, claims, reins.settings.claim_prefix)
         reins.metrics.orphans(zone, len(lost))
         for machine in lost:
             if machine.id in self._told:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from scaleway.applesilicon.v1alpha1 import Server, ServerStatus  # type: ignore[import-untyped] # it has types and no marker
 
-from remuda.hosts.adopter import Adopter, NoImage, NotOurs, claim_of
+from remuda.hosts.adopter import Adopter, NoImage, NoPool, NotOurs, claim_of
 from remuda.hosts.decide.adoption import PENDING, NoneFree
 from remuda.hosts.settings import HostSettings
 from remuda.kube.host import Host, HostSpec, HostStatus, Provider, ScalewayProvider, SecretRef, Ssh
@@ -295,6 +295,19 @@ def test_a_mac_that_has_another_name_now_is_not_touched() -> None:
                 await deed(host)
 
         assert yard.name_of("id-0") == FOREIGN
+        assert yard.fake.servers["id-0"].status is ServerStatus.READY
+
+    play(story())
+
+
+def test_a_mac_is_not_returned_to_a_pool_that_covers_claims() -> None:
+    async def story() -> None:
+        name = claim_of(a_host("mini"), SETTINGS).name
+        yard = Yard(name)
+        with pytest.raises(NoPool):
+            await yard.operator("a").release(a_host("mini", "id-0", adopt_prefix="remuda-"))
+
+        assert yard.name_of("id-0") == name
         assert yard.fake.servers["id-0"].status is ServerStatus.READY
 
     play(story())

@@ -5,7 +5,8 @@ The provider knows no owner and no lock: a machine's name is the claim. It holds
 Host is never taken for that of another Host of the same name, in another cluster or a year later. A claim is made in
 two steps, with a pause between: rename to a name that nobody else would choose, wait until everybody who saw the old
 name has done what they would do about it, look, and only whoever still finds its own name there renames it for good.
-What is not claimed by us and not in the pool we never touch.
+What is not claimed by us and not in the pool we never touch: a pool whose prefix covers claims, or is covered by them,
+is none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ PENDING: Final = "claim-pending-"
 """Between the pool's prefix and something random: somebody is about to take this machine."""
 PENDING_STALE: Final = timedelta(minutes=15)
 """After so long, whoever was about to take it is dead: the machine is in the pool again."""
+RETURNING: Final = f"{PENDING}return-"
+"""Before a claim: its Mac is on its way back, and not wiped yet. It is free for nobody, however long that takes."""
 _UID_CHARS: Final = 8
 _FAMILY: Final = re.compile(r"^(?:[A-Za-z]+|[0-9]+)$")
 _IMAGE_NAME: Final = re.compile(r"^macos-(?P<family>[a-z]+)(?:-|$)", re.IGNORECASE)
@@ -39,6 +42,8 @@ class Claim:
     type: str
     family: str
     pool_prefix: str
+    claim_prefix: str
+    """Every Mac whose name begins with it is somebody's."""
     machine: str = ""
     """The id that the Host's status holds. Empty: none, or the write of it was lost."""
 
@@ -78,6 +83,10 @@ def pending_name(pool_prefix: str, token: str) -> str:
     return f"{pool_prefix}{PENDING}{token}"
 
 
+def returning_name(pool_prefix: str, claim: str) -> str:
+    return f"{pool_prefix}{RETURNING}{claim}"
+
+
 def free_name(pool_prefix: str, token: str) -> str:
     """Return the name of a machine that went back."""
     return f"{pool_prefix}{token}"
@@ -96,13 +105,20 @@ def choose(machines: Iterable[Machine], claim: Claim, now: datetime) -> Choice:
             "spec.provider.scaleway.adoptPrefix is not set, so no Mac is known to be free",
             "Set it to the beginning of the names of the Macs that may be taken",
         )
+    if overlap(claim):
+        return NoneFree(
+            "PrefixesOverlap",
+            f"Macs whose names begin with {claim.claim_prefix!r} are Hosts', and spec.provider.scaleway.adoptPrefix"
+            f" {claim.pool_prefix!r} cannot tell them from free ones",
+            "Give the free Macs names that begin otherwise, or start the operator with another --claim-prefix",
+        )
     if not is_family(claim.family):
         return NoneFree(
             "NotAFamily",
             f"{claim.family!r} is not a macOS release family: Macs are installed with the newest of a family",
             "Set spec.provider.scaleway.os to the family alone, such as Sequoia",
         )
-    pool = [m for m in in_order if is_free(m, claim.pool_prefix, now)]
+    pool = [m for m in in_order if is_free(m, claim, now)]
     fitting = [m for m in pool if m.type == claim.type and in_family(m.image, claim.family)]
     if fitting:
         return Take(tuple(fitting))
@@ -114,22 +130,34 @@ def choose(machines: Iterable[Machine], claim: Claim, now: datetime) -> Choice:
     )
 
 
-def is_free(machine: Machine, pool_prefix: str, now: datetime) -> bool:
+def overlap(claim: Claim) -> bool:
+    """Say whether a name can begin with both prefixes: then nothing tells a free Mac from a Host's."""
+    pool, claims = claim.pool_prefix, claim.claim_prefix
+    return pool.startswith(claims) or claims.startswith(pool)
+
+
+def is_free(machine: Machine, claim: Claim, now: datetime) -> bool:
     """Say whether a machine is in the pool, and nobody is about to take it."""
-    if not pool_prefix or not machine.name.startswith(pool_prefix):
+    if not _in_pool(machine, claim):
         return False
     if not machine.delivered or machine.leaving or machine.state != READY:
         return False
-    if not machine.name.startswith(pool_prefix + PENDING):
+    if machine.name.startswith(claim.pool_prefix + RETURNING):
+        return False
+    if not machine.name.startswith(claim.pool_prefix + PENDING):
         return True
     return machine.changed_at is not None and now - machine.changed_at >= PENDING_STALE
 
 
 def is_returned(machine: Machine, claim: Claim) -> bool:
     """Say whether a machine is in the Host's pool, and in nobody's hands."""
-    prefix = claim.pool_prefix
-    in_pool = bool(prefix) and machine.name.startswith(prefix) and machine.name != claim.name
-    return in_pool and not machine.name.startswith(prefix + PENDING)
+    return _in_pool(machine, claim) and not machine.name.startswith(claim.pool_prefix + PENDING)
+
+
+def _in_pool(machine: Machine, claim: Claim) -> bool:
+    if not claim.pool_prefix or overlap(claim):
+        return False
+    return machine.name.startswith(claim.pool_prefix)
 
 
 def is_family(text: str) -> bool:
@@ -161,29 +189,27 @@ def newest_image(images: Iterable[Image], family: str, machine_type: str) -> Ima
 
 
 def orphans(
-    machines: Iterable[Machine],
-    claims: Iterable[Claim],
-    claim_prefix: str,
-    pool_prefixes: Iterable[str],
+    machines: Iterable[Machine], claims: Iterable[Claim], claim_prefix: str
 ) -> tuple[Machine, ...]:
     """
     Return the machines that are paid for and serve nobody: claimed by name, and no Host has that claim.
 
-    Only what begins with our own claim prefix is looked at; the rest is somebody's. Of two machines with one Host's
-    name the one that is not in its status is an orphan too.
+    Only what begins with our own claim prefix is looked at, or is on its way back from such a claim; the rest is
+    somebody's. Of two machines with one Host's name the one that is not in its status is an orphan too.
     """
     held = {claim.name: claim.machine for claim in claims}
-    pools = tuple(prefix for prefix in pool_prefixes if prefix)
     found: list[Machine] = []
     first: set[str] = set()
     for machine in sorted(machines, key=lambda m: m.id):
-        if not machine.name.startswith(claim_prefix) or (pools and machine.name.startswith(pools)):
+        _, returning, returned = machine.name.partition(RETURNING)
+        name = returned if returning else machine.name
+        if not name.startswith(claim_prefix):
             continue
-        status = held.get(machine.name)
-        if status is None or (status and status != machine.id) or machine.name in first:
+        status = held.get(name)
+        if status is None or (status and status != machine.id) or name in first:
             found.append(machine)
         else:
-            first.add(machine.name)
+            first.add(name)
     return tuple(found)
 
 
