@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from remuda.adapters.postgres.jobs import PostgresJobs
 from remuda.model.needs import KNOWN, Need
 from remuda.ports.jobs import Claimed, NoJob, NothingToDo, WarmRunner
+from tests.support.eventually import eventually
 from tests.support.local_jobs import an_end, postgres_local
 from tests.support.local_shop import LocalShop
 
@@ -20,6 +22,7 @@ BEFORE = {
     "before needs": "claim_jobs('linux', '{POD}', '{uid-POD}', '{r}', now(), '1 h', 50, '{}', '{}', '{}')",
 }
 """How replicas of versions before this one claim: as they said it then."""
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 async def claimed_before(database: Database, how: str, pod: str) -> tuple[str, str | None]:
@@ -44,6 +47,34 @@ async def test_a_replica_of_a_version_before_passes_over_a_job_with_files(
     minted = await shop.hand_over()
     assert minted.download == ("dist",)
     assert (await shop.kept(with_files.job_id)).needs == {Need.FILES.value}
+
+
+async def test_a_replica_of_a_version_before_passes_over_a_job_with_files_that_comes_while_it_claims(
+    database: Database,
+) -> None:
+    """Between its look at what jobs need and its look at jobs others may add some: it waits for a limit, say."""
+    shop = LocalShop(postgres_local(database))
+    plain = await shop.post()
+    claim = "claim_jobs('linux', '{a,b}', '{uid-a,uid-b}', '{r,s}', now(), '1 h', 60000, '{}', '{}', '{}')"
+
+    async def old() -> list[tuple[str, str | None]]:
+        async with database.connection() as c:
+            rows = await c.fetch(f"SELECT outcome, (job).id FROM {claim} ORDER BY place")  # noqa: S608 - ours
+        return [(row["outcome"], row["id"]) for row in rows]
+
+    async def waits() -> bool:
+        async with database.connection() as c:
+            return bool(await c.fetchval(WAITS))
+
+    async with asyncio.TaskGroup() as group, database.transaction() as c:
+        await c.execute("SELECT FROM limits WHERE tenant = 'local' FOR UPDATE")
+        claiming = group.create_task(old())
+        await eventually(waits, within_s=50)
+        with_files = await shop.post(download=("dist",))
+
+    assert claiming.result() == [("claimed", plain.job_id), ("held", None)]
+    assert (await shop.kept(with_files.job_id)).needs == {Need.FILES.value}
+    assert (await shop.hand_over("new")).download == ("dist",)
 
 
 async def test_a_job_that_needs_something_newer_waits_for_who_knows_of_it(

@@ -35,8 +35,9 @@ DECLARE
     choice record;
     won bigint[];
     passed text[];
+    unknown text[];
     waited boolean := p_wait_ms <= 0;
-    served boolean := false;
+    stale boolean := false;
     noted boolean := false;
     durable text := current_setting('synchronous_commit');
     lost boolean := false;
@@ -79,6 +80,15 @@ BEGIN
             busy := NULL;
             CONTINUE;
         END IF;
+        -- Each statement sees what was committed before it. A job may have come after the look at what jobs need; but not
+        -- before its own needs, so they are seen now.
+        unknown := ARRAY (SELECT n.job_id FROM job_needs n WHERE n.job_id = ANY (choice.chosen) AND n.need <> ALL (p_knows));
+        IF cardinality(unknown) > 0 THEN
+            passed := passed || unknown;
+            p_not_jobs := p_not_jobs || unknown;
+            stale := true;
+            CONTINUE;
+        END IF;
         won := '{}';
         FOR job IN
             SELECT * FROM claim_write(choice.chosen, ARRAY (SELECT p_pods[l.place] FROM unnest(left_over) l (place)),
@@ -91,7 +101,7 @@ BEGIN
             RETURN NEXT;
             won := won || place;
         END LOOP;
-        served := true;
+        stale := true;
         IF cardinality(won) < cardinality(choice.chosen) THEN
             -- What could not be had is passed over from now on; those whom it was meant for are still there.
             lost := true;
@@ -101,7 +111,7 @@ BEGIN
     END LOOP;
 
     IF cardinality(left_over) > 0 THEN
-        IF served THEN -- those that got something may have nothing left
+        IF stale THEN -- those that got something, or whose jobs we do not know, may have nothing left
             turns := claim_order(p_pool, p_now, p_ageing, p_not_tenants, p_not_repositories, p_not_jobs);
         END IF;
         job := NULL;
