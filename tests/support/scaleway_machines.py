@@ -21,12 +21,25 @@ if TYPE_CHECKING:
 
 
 class SlowMachines:
-    """One operator's way to the account. ``lose`` of its changes are carried out and not answered."""
+    """
+    One operator's way to the account. ``lose`` of its changes are carried out and not answered.
+
+    Each way takes up to ``late_s``, there and back again.
+    """
 
     def __init__(
-        self, fake: FakeScaleway, clock: Clock, chance: random.Random, *, lose: float = 0.0
+        self,
+        fake: FakeScaleway,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        lose: float = 0.0,
+        late_s: float = 1.0,
     ) -> None:
         self._fake, self._clock, self._chance, self._lose = fake, clock, chance, lose
+        self._late_s = late_s
+        self.next_rename_after_s = 0.0
+        """How much later than others the next rename arrives."""
         self.writes: list[tuple[str, str]] = []
 
     async def list(self, zone: str) -> tuple[Machine, ...]:
@@ -45,6 +58,8 @@ class SlowMachines:
 
     async def rename(self, zone: str, machine: str, name: str) -> Machine:
         assert zone == ZONE
+        late_s, self.next_rename_after_s = self.next_rename_after_s, 0.0
+        await self._clock.sleep(late_s)
         await self._wait()
         self._server(machine).name = name
         self._server(machine).updated_at = self._clock.now()
@@ -83,7 +98,7 @@ class SlowMachines:
         return self._fake.servers[id_]
 
     async def _wait(self) -> None:
-        await self._clock.sleep(self._chance.uniform(0.01, 1.0))
+        await self._clock.sleep(self._chance.uniform(0.01, self._late_s))
 
     async def _answer(self) -> None:
         await self._wait()

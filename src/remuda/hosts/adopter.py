@@ -24,7 +24,7 @@ from remuda.hosts.decide.adoption import (
     pending_name,
     returning_name,
 )
-from remuda.ports.machines import MachineBusy, MachineGone, MachinesError
+from remuda.ports.machines import MachineBusy, MachineGone, MachinesError, MachinesUnavailable
 
 if TYPE_CHECKING:
     from remuda.hosts.settings import HostSettings
@@ -82,23 +82,23 @@ class Adopter:
 
     async def adopt(self, host: Host) -> Machine | NoneFree:
         """Return the Host's Mac: the one that it has by name, or one that it has just got."""
-        claim = claim_of(host, self._settings)
+        claim, lost = claim_of(host, self._settings), set[str]()
         async with self._lock:
-            choice = choose(await self._machines.list(claim.zone), claim, self._clock.now())
-            if isinstance(choice, NoneFree):
-                return choice
-            if isinstance(choice, Owned):
-                return choice.machine
-            for machine in choice.machines:
+            while True:
+                # Listed anew for each: a claim takes long enough for all others to have changed.
+                listed = await self._machines.list(claim.zone)
+                left = [machine for machine in listed if machine.id not in lost]
+                choice = choose(left, claim, self._clock.now())
+                if isinstance(choice, Owned):
+                    return choice.machine
+                if isinstance(choice, NoneFree):
+                    return _outrun(len(lost)) if lost else choice
+                machine = choice.machines[0]
                 taken = await self._take(machine, claim)
                 if taken is not None:
                     log.info("Mac taken", host=host.name, machine=taken.id, name=taken.name)
                     return taken
-        return NoneFree(
-            "NoMacFree",
-            f"all {len(choice.machines)} free Macs were taken by somebody else at the same time",
-            "Nothing to do: it is tried again",
-        )
+                lost.add(machine.id)
 
     async def find(self, host: Host) -> Machine | None:
         """Return the Mac that has the Host's name, if any: the write of its id may have been lost."""
@@ -174,18 +174,47 @@ class Adopter:
         return image.id
 
     async def _take(self, machine: Machine, claim: Claim) -> Machine | None:
-        """Try to claim one Mac. None if it is gone, or somebody else was faster; other errors are the caller's."""
+        """
+        Try to claim one Mac. None if it is gone, or somebody else was faster; other errors are the caller's.
+
+        Whoever saw the Mac as we did renames it within the deadline or not at all, and the pause is longer than that:
+        whose name it has afterwards, that one alone goes on.
+        """
         pending = pending_name(claim.pool_prefix, self._ids.uid())
         try:
-            await self._machines.rename(claim.zone, machine.id, pending)
-            await self._clock.sleep(self._settings.claim_settles_s)
-            if (await self._machines.get(claim.zone, machine.id)).name != pending:
+            if not await self._rename(machine, machine.name, pending):
                 return None
-            await self._machines.rename(claim.zone, machine.id, claim.name)
+            await self._clock.sleep(self._settings.claim_settles_s)
+            if not await self._rename(machine, pending, claim.name):
+                return None
             taken = await self._machines.get(claim.zone, machine.id)
         except MachineGone:
             return None
         return taken if taken.name == claim.name else None
+
+    async def _rename(self, machine: Machine, was: str, name: str) -> bool:
+        """Look at a Mac and rename it, if it has the old name still. Takes no longer than others may wait for it."""
+        within_s = self._settings.claim_within_s
+        try:
+            async with asyncio.timeout(within_s):
+                if (await self._machines.get(machine.zone, machine.id)).name != was:
+                    return False
+                await self._machines.rename(machine.zone, machine.id, name)
+                return True
+        except TimeoutError:
+            raise MachinesUnavailable(
+                f"The Mac {machine.id} was not taken",
+                why=f"the provider did not answer within {within_s:g} s, and later somebody else may have it",
+                fix="Nothing to do: it is tried again",
+            ) from None
+
+
+def _outrun(count: int) -> NoneFree:
+    return NoneFree(
+        "NoMacFree",
+        f"{count} Macs were free, and were taken by somebody else at the same time",
+        "Nothing to do: it is tried again",
+    )
 
 
 def _not_ours(host: Host, machine: Machine) -> NotOurs:

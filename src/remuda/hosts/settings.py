@@ -32,8 +32,14 @@ class HostSettings:
     claim_prefix: str = "remuda-"
     """Names of Macs that are somebody's Host begin with this. Two clusters that share an account need two of them."""
 
-    claim_settles_s: float = 10.0
+    claim_settles_s: float = 20.0
     """Between the two renames of a claim: whoever else saw the Mac free has by then said so by a rename of its own."""
+
+    claim_within_s: float = 8.0
+    """
+    How long a rename may take, with the look before it. Much less than ``claim_settles_s``: one that is given up here
+    may still arrive at the provider.
+    """
 
     orphans_s: float = 900.0
     """How often to look for Macs that are claimed and have no Host."""

@@ -54,9 +54,12 @@ class Yard:
         for number, name in enumerate(names):
             self.fake.add(a_server(f"id-{number}", name, updated_at=before, **fields))
 
-    def operator(self, name: str, *, lose: float = 0.0) -> Adopter:
+    def way(self, name: str, *, lose: float = 0.0, late_s: float = 1.0) -> SlowMachines:
         chance = random.Random(f"{self.seed}/{name}")  # noqa: S311 - replays must be predictable
-        machines = SlowMachines(self.fake, self.clock, chance, lose=lose)
+        return SlowMachines(self.fake, self.clock, chance, lose=lose, late_s=late_s)
+
+    def operator(self, name: str, machines: SlowMachines | None = None, **how: float) -> Adopter:
+        machines = machines or self.way(name, **how)
         return Adopter(machines, SETTINGS, clock=self.clock, ids=SeededIds(self.seed, name))
 
     def name_of(self, id_: str) -> str:
@@ -147,6 +150,84 @@ def test_operators_that_race_never_share_a_mac(seed: int) -> None:
         for machine, host in zip(taken, hosts, strict=True):
             assert yard.name_of(machine.id) == claim_of(host, SETTINGS).name
         assert yard.name_of("id-3") == FOREIGN
+
+    play(story())
+
+
+@pytest.mark.parametrize("delay_s", [0, 2, 5, 7, 9, 10, 12, 14, 19, 21, 25, 31, 60])
+def test_a_rename_that_is_late_takes_no_mac_that_somebody_else_has_by_now(delay_s: float) -> None:
+    async def story() -> None:
+        yard = Yard("pool-1")
+        late = yard.way("late")
+        late.next_rename_after_s = delay_s
+        believes: list[str] = []
+
+        async def claim(name: str, operator: Adopter) -> None:
+            try:
+                found = await operator.adopt(a_host(name))
+            except MachinesUnavailable:
+                return
+            if isinstance(found, Machine):
+                believes.append(name)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(claim("late", yard.operator("late", late)), name="late")
+            group.create_task(claim("b", yard.operator("b")), name="b")
+
+        assert len(believes) <= 1
+        if believes:
+            assert yard.name_of("id-0") == claim_of(a_host(believes[0]), SETTINGS).name
+        assert believes or delay_s < 10, "one that is too late keeps nobody else from it"
+
+    play(story())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_slow_provider_gives_no_mac_to_two(seed: int) -> None:
+    async def story() -> None:
+        yard = Yard("pool-1", "pool-2", seed=seed)
+        holds: dict[str, str] = {}
+        until = yard.clock.monotonic() + 4 * 3600
+
+        async def claim(name: str, operator: Adopter) -> None:
+            while yard.clock.monotonic() < until:
+                try:
+                    found = await operator.adopt(a_host(name))
+                except MachinesUnavailable:
+                    continue
+                if isinstance(found, Machine):
+                    holds[name] = found.id
+                    return
+                await yard.clock.sleep(60)
+
+        async with asyncio.TaskGroup() as group:
+            for n in range(3):
+                operator = yard.operator(f"op-{n}", late_s=(3.0, 9.0, 20.0)[n])
+                group.create_task(claim(f"mini-{n}", operator), name=f"op-{n}")
+
+        assert len(set(holds.values())) == len(holds), "two believe that one Mac is theirs"
+        for name, id_ in holds.items():
+            assert yard.name_of(id_) == claim_of(a_host(name), SETTINGS).name
+
+    play(story())
+
+
+def test_a_mac_that_got_another_name_since_it_was_listed_is_not_renamed() -> None:
+    async def story() -> None:
+        yard = Yard("pool-1", "pool-2")
+        renamed: list[str] = []
+
+        def somebody_else(_: Server, name: str) -> None:
+            renamed.append(name)
+            yard.fake.servers["id-0"].name = "remuda-theirs-00000000"  # while we are busy with it
+            yard.fake.servers["id-1"].name = FOREIGN
+
+        yard.fake.on_rename = somebody_else
+        found = await yard.operator("a").adopt(a_host("mini"))
+
+        assert isinstance(found, NoneFree)
+        assert len(renamed) == 1
+        assert yard.name_of("id-1") == FOREIGN
 
     play(story())
 

@@ -57,7 +57,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Try to claim these, in this order, until one is ours."""
+    """These can be claimed, the first one first."""
 
     machines: tuple[Machine, ...]
 
