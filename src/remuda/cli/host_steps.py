@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final
+import shlex
+from typing import TYPE_CHECKING
 
 import click
 
 from remuda.cli.exits import Declined
-from remuda.ports.host_shell import Command
+from remuda.hosts.decide.facts import FactUnreadable
+from remuda.hosts.decide.in_use import VMS
+from remuda.hosts.in_use import what_runs
 
 if TYPE_CHECKING:
     from remuda.hosts.decide.plan import Plan
     from remuda.hosts.decide.step import Step
     from remuda.ports.host_shell import HostShell
-
-_VMS: Final = Command(words=("/usr/bin/env", "/usr/local/bin/tart", "list", "--format", "json"))
 
 
 class Lines:
@@ -57,19 +57,18 @@ class RefuseWithVms:
         self._host = host
 
     async def __call__(self, step: Step) -> None:
-        running = vms_of((await self._shell.run(_VMS)).stdout)
+        what = f"The step {step.name} was not begun on {self._host}"
+        try:
+            running = await what_runs(self._shell)
+        except FactUnreadable as error:
+            raise Declined(
+                what,
+                why=f"it ends the session that VMs live in, and whether any run cannot be told: {error.why}",
+                fix=f"Run `{shlex.join(VMS.command.words)}` on the host and mend what it says, then run this again",
+            ) from None
         if running:
             raise Declined(
-                f"The step {step.name} was not begun on {self._host}",
+                what,
                 why=f"it ends the session that VMs live in, and these run: {', '.join(running)}",
                 fix=f"Wait for their jobs or drain it (remuda hosts drain {self._host} --wait), then run it again",
             )
-
-
-def vms_of(listed: bytes) -> list[str]:
-    """Return the names of VMs that run, from Tart's list. Where there is no Tart there is no list, and no VM."""
-    try:
-        found = json.loads(listed)
-    except ValueError:
-        return []
-    return [str(vm.get("Name")) for vm in found if isinstance(vm, dict) and vm.get("Running")]

@@ -18,6 +18,7 @@ from remuda.hosts.converging import Mode, Result
 from remuda.hosts.credentials import target_of
 from remuda.hosts.decide.lifecycle import AT_ONCE, Phase
 from remuda.hosts.decide.wanted import BuilderConfig, OwnConfig
+from remuda.hosts.in_use import HostInUse
 from remuda.hosts.status import BOOTSTRAPPED, CONVERGED, KEY_TRUSTED, with_condition
 from remuda.kube.host import HOST, Role
 from remuda.kube.quantity import parse_quantity
@@ -105,7 +106,7 @@ class Attempts:
             )
             await self.failed(host, wanted, error)
         except RemudaError as error:
-            if error is minting.failed:
+            if error is minting.failed or isinstance(error, HostInUse):
                 await self._not_the_hosts_fault(host, error)
                 raise
             await self.failed(host, wanted, error)

@@ -8,6 +8,7 @@ from remuda.hosts.converge import Converger
 from remuda.hosts.converging import Mint, Mode, Outcome, Pin, Result
 from remuda.hosts.decide.drift import config_hash, drift_parts
 from remuda.hosts.decide.wanted import Wanted
+from remuda.hosts.in_use import HostInUse, what_runs
 from remuda.model.errors import RemudaError
 from remuda.ports.host_shell import Command, HostShellError
 
@@ -15,9 +16,19 @@ if TYPE_CHECKING:
     from remuda.hosts.decide.step import Part, Step
     from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
     from remuda.ports.clock import Clock
-    from remuda.ports.host_shell import HostShells, Target
+    from remuda.ports.host_shell import HostShell, HostShells, Target
 
 _REBOOT = Command(words=("/sbin/shutdown", "-r", "now"), root=True)
+
+
+async def _refuse_in_use(shell: HostShell, what: str) -> None:
+    """Ask the host at the last moment: an image that is built, or a person's own VM, has no Pod."""
+    if running := await what_runs(shell):
+        raise HostInUse(
+            what,
+            why=f"it would end what runs there and has no Pod: {', '.join(running)}",
+            fix="Wait until that has ended, or end it on the host; it is asked again by itself",
+        )
 
 
 class _NotEmpty(RemudaError):
@@ -51,14 +62,16 @@ class SshConverger:
         """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
         left: list[str] = []
 
+        first = mode is Mode.FIRST
+        parts = self._parts if first else drift_parts(self._config, self._parts)
+        shell = await self._shells.open(target)
+
         async def drain(step: Step) -> None:
             if not drained:
                 left.append(step.name)
                 raise _NotEmpty(step.name, why="VMs may run on the host", fix="Drain it first")
+            await _refuse_in_use(shell, f"{own.node}: the step {step.name} was not begun")
 
-        first = mode is Mode.FIRST
-        parts = self._parts if first else drift_parts(self._config, self._parts)
-        shell = await self._shells.open(target)
         try:
             await pin(shell.fingerprint)
             run = Converger(
@@ -82,6 +95,7 @@ class SshConverger:
         shell = await self._shells.open(target)
         try:
             await pin(shell.fingerprint)
+            await _refuse_in_use(shell, f"{target.address} was not told to start again")
             await shell.run(_REBOOT)
         except HostShellError:
             return

@@ -15,6 +15,7 @@ from remuda.hosts.decide.parts.auto_login import AutoLoginPart
 from remuda.hosts.decide.pf_conf import BLOCK
 from remuda.hosts.decide.plan import facts_needed
 from remuda.hosts.decide.step import Step
+from remuda.hosts.in_use import what_runs
 from remuda.hosts.parts import PARTS
 from remuda.kube.host import Role
 from remuda.model.secret import Secret
@@ -315,6 +316,15 @@ async def test_an_agent_that_crashes_is_noticed_and_the_one_before_is_put_back(m
 async def test_a_host_that_hangs_up_is_an_error_and_not_a_change(mac: Mac) -> None:
     with pytest.raises(HostShellError):
         await replace(mac.run(), target=mac.place.target(port=1)).converge()
+
+
+async def test_what_runs_is_told_by_the_macs_own_tart(mac: Mac) -> None:
+    await mac.bootstrapped()
+    shells, shell = await mac.run().opened()
+    assert await what_runs(shell) == ()
+    mac.state(vms=["packer-1"])
+    assert await what_runs(shell) == ("the VM packer-1",)
+    await shells.close(shell)
 
 
 def arguments(mac: Mac) -> list[str]:

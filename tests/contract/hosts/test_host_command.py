@@ -117,7 +117,7 @@ def test_nobodys_session_is_ended_while_vms_run(terminal: Terminal) -> None:
     tart.chmod(0o755)
     code, said = terminal.type("prepare")
     assert code == 4
-    assert "these run: vm-of-a-job\n" in said
+    assert "these run: the VM vm-of-a-job\n" in said
     assert not terminal.place.path("/private/etc/kcpassword").exists()
 
 

@@ -37,7 +37,7 @@ KUBECONFIG = b"apiVersion: v1\nkind: Config\nusers: [{user: {token: canary-of-th
 _TART = f"""#!/bin/sh
 case $1 in
 --version) echo {TART} ;;
-list) /usr/bin/sed -n 's/^ "vms": *//p' /.mac/state.json ;;
+list) exec /usr/libexec/mac/tart-list ;;
 esac
 """
 

@@ -39,7 +39,7 @@ OF_MAC = (
     *words("/usr/bin/plutil /usr/bin/killall /usr/bin/pgrep /usr/sbin/sysctl /usr/bin/xattr"),
     *words("/usr/bin/xcode-select /usr/bin/xcodebuild /sbin/reboot /usr/bin/dscacheutil"),
     *words("/usr/bin/fdesetup"),
-    *words("/usr/bin/curl /usr/bin/chflags"),
+    *words("/usr/bin/curl /usr/bin/chflags /usr/libexec/mac/tart-list"),
 )
 _LOG = 'printf "%s\\0" "$0" "$@" >>/.seen/argv; printf "\\n" >>/.seen/argv\n'
 _ASK = """\

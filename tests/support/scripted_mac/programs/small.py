@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import json
 import plistlib
 import pwd
 import shutil
@@ -246,6 +247,14 @@ def xcodebuild(words: list[str]) -> int:
     return 0
 
 
+def tart_list(words: list[str]) -> int:
+    """Show the VMs as Tart lists them: those of the state run, and an image does not."""
+    del words
+    vms = [{"Name": name, "Running": True} for name in read()["vms"]]
+    say(json.dumps([*vms, {"Name": "image", "Running": False}]))
+    return 0
+
+
 def nothing(words: list[str]) -> int:
     """Do nothing, and say that it went well."""
     del words
@@ -265,5 +274,6 @@ PROGRAMS = {
     "reboot": reboot,
     "xcode-select": xcode_select,
     "xcodebuild": xcodebuild,
+    "tart-list": tart_list,
     **dict.fromkeys(("codesign", "xattr", "dscacheutil", "chflags"), nothing),
 }
