@@ -61,7 +61,7 @@ async def _run(command: HostsCommand) -> None:
                 return FolderIdentities(command.pki, server, clock)
             return SignedIdentities(fenced, server, clock=clock, ids=ids)
 
-        converger = SshConverger(SshShells(), command.config, PARTS, clock=clock)
+        converger = SshConverger(SshShells, command.config, PARTS, clock=clock)
         ports = HostPorts(
             kube=kube,
             election_kube=election_kube,

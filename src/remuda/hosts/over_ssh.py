@@ -13,6 +13,8 @@ from remuda.model.errors import RemudaError
 from remuda.ports.host_shell import Command, HostShellError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remuda.hosts.decide.step import Part, Step
     from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
     from remuda.ports.clock import Clock
@@ -39,8 +41,14 @@ class SshConverger:
     """Fills ``remuda.hosts.converging.Converger``."""
 
     def __init__(
-        self, shells: HostShells, config: FleetConfig, parts: tuple[Part, ...], *, clock: Clock
+        self,
+        shells: Callable[[], HostShells],
+        config: FleetConfig,
+        parts: tuple[Part, ...],
+        *,
+        clock: Clock,
     ) -> None:
+        # One for each attempt: what a place showed is remembered in the Host's status, by the pin, and nowhere else.
         self._shells, self._config, self._parts = shells, config, parts
         self._clock = clock
         self._hash = config_hash(config, parts)
@@ -64,7 +72,8 @@ class SshConverger:
 
         first = mode is Mode.FIRST
         parts = self._parts if first else drift_parts(self._config, self._parts)
-        shell = await self._shells.open(target)
+        shells = self._shells()
+        shell = await shells.open(target)
 
         async def drain(step: Step) -> None:
             if not drained:
@@ -87,17 +96,16 @@ class SshConverger:
         except _NotEmpty:
             return Outcome(Result.NEEDS_DRAIN, left=tuple(left))
         finally:
-            await self._shells.close(shell)
+            await shells.close(shell)
         return Outcome(Result.CONVERGED, changed=done.changed)
 
     async def reboot(self, target: Target, pin: Pin) -> None:
         """Have a host start again. That it hangs up on us meanwhile is what was asked for."""
-        shell = await self._shells.open(target)
+        shells = self._shells()
+        shell = await shells.open(target)
         try:
             await pin(shell.fingerprint)
             await _refuse_in_use(shell, f"{target.address} was not told to start again")
-            await shell.run(_REBOOT)
-        except HostShellError:
-            return
+            ran = await _last_word(shell)
         finally:
-            await self._shells.close(shell)
+            await shells.close(shell)

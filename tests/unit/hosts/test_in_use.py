@@ -107,7 +107,13 @@ class Mini:
     def converger(self, folder: Path) -> SshConverger:
         file = Upload(folder / "none", "0" * 64, 0)
         config = FleetConfig(agent=file, tart=file, tart_version="1", dispatch_url="https://d")
-        return SshConverger(self.shells, config, (Session(),), clock=SystemClock())
+        return SshConverger(self.another, config, (Session(),), clock=SystemClock())
+
+    def another(self) -> MemoryShells:
+        """Return one that has not seen this host's key."""
+        shells = MemoryShells()
+        shells.hosts.update(self.shells.hosts)
+        return shells
 
 
 @dataclass(frozen=True)
