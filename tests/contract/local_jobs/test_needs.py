@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from remuda.adapters.postgres.jobs import PostgresJobs
 from remuda.model.needs import KNOWN, Need
 from remuda.ports.jobs import Claimed, NoJob, NothingToDo, WarmRunner
 from tests.support.eventually import eventually
+from tests.support.jobs import START
 from tests.support.local_jobs import an_end, postgres_local
 from tests.support.local_shop import LocalShop
 
@@ -22,6 +24,9 @@ BEFORE = {
     "before needs": "claim_jobs('linux', '{POD}', '{uid-POD}', '{r}', now(), '1 h', 50, '{}', '{}', '{}')",
 }
 """How replicas of versions before this one claim: as they said it then."""
+ENDED_BEFORE = (
+    "UPDATE local_jobs SET ended_at = $1, conclusion = 'success', script = NULL, env = NULL"
+)
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -99,5 +104,20 @@ async def test_what_a_job_needs_is_forgotten_with_its_end(database: Database) ->
     await shop.local.end(posted.job_id, an_end())
 
     assert (await shop.kept(posted.job_id)).needs == frozenset()
+    async with database.connection() as c:
+        assert await c.fetchval("SELECT count(*) FROM job_needs") == 0
+
+
+async def test_what_a_job_needs_that_an_older_replica_ended_is_forgotten_with_the_job(
+    database: Database,
+) -> None:
+    shop = LocalShop(postgres_local(database))
+    posted = await shop.post(download=("dist",))
+    async with database.connection() as c:
+        await c.execute(ENDED_BEFORE, START)
+
+    assert await shop.local.forget(ended_before=START + timedelta(days=1), limit=10) == 1
+
+    assert await shop.local.get(posted.job_id) is None
     async with database.connection() as c:
         assert await c.fetchval("SELECT count(*) FROM job_needs") == 0

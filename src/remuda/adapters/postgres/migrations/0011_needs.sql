@@ -7,11 +7,11 @@ COMMENT ON COLUMN local_files.fetched_at IS 'When somebody last fetched all of w
 -- does not understand: it would run, and not as it was asked for. So a job says what must be known of it, in words, before
 -- it is in the queue; and each claim says which words its replica knows. Who calls a claim of before knows none.
 CREATE TABLE job_needs (
-    job_id text NOT NULL,
+    job_id text NOT NULL REFERENCES local_jobs (job_id) ON DELETE CASCADE,
     need text NOT NULL,
     PRIMARY KEY (job_id, need)
 );
-COMMENT ON TABLE job_needs IS 'What a replica must know of to hand a job out. Gone with the job''s end.';
+COMMENT ON TABLE job_needs IS 'What a replica must know of to hand a job out. Gone with the job''s end, or with the job: a replica of the version before ends jobs and does not know of this.';
 COMMENT ON COLUMN job_needs.job_id IS 'The job; written down before it is enqueued.';
 COMMENT ON COLUMN job_needs.need IS 'A word, such as files.';
 INSERT INTO job_needs (job_id, need) SELECT job_id, 'files' FROM local_jobs WHERE files IS NOT NULL AND ended_at IS NULL;
