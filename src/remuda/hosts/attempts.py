@@ -115,14 +115,26 @@ class Attempts:
             return await self._note(host, outcome, noted)
         return None
 
-    async def reboot(self, host: Host) -> None:
-        """Have a host start again, once. Whether that worked shows in the next attempt."""
+    async def reboot(self, host: Host) -> bool:
+        """
+        Have a host start again; say whether it was told to. Whether that worked shows in the next attempt.
+
+        One that is reached over SSH and cannot be told is one more failed attempt on it: it is a login like any other.
+        """
         if host.spec.provider.scaleway:
             assert self._reins.adopter is not None, "a rented Mac was adopted by somebody"
             await self._reins.adopter.reboot(host)
-        else:
-            target = await self._target(host, None)
+            return True
+        target, wanted = await self._target(host, None), self._reins.converger.config_hash
+        try:
             await self._reins.converger.reboot(target, self._pin(host))
+        except HostInUse as error:
+            await self._not_the_hosts_fault(host, error)
+            raise
+        except RemudaError as error:
+            await self.failed(host, wanted, error)
+            return False
+        return True
 
     async def failed(self, host: Host, wanted: str, error: RemudaError) -> None:
         """Write down a failure. Of one that trying again makes worse there is no second attempt in a row."""

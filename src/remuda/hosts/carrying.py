@@ -180,11 +180,12 @@ class Carrier:
         return await self._reins.status.change(host, change)
 
     async def _reboot(self, host: Host) -> None:
-        """Reboot once. A reboot that was refused is not the one."""
-        await self._attempts.reboot(host)
+        """Reboot once. A host that cannot be told to has had its turn, too; one that a provider is busy with has not."""
+        told = await self._attempts.reboot(host)
         now = whole_seconds(self._reins.clock.now())
         await self._reins.status.change(host, lambda s: replace(s, rebooted=True, failed_at=now))
-        self._reins.events.record(HOST, host, "Rebooted", "It was told to start again.")
+        if told:
+            self._reins.events.record(HOST, host, "Rebooted", "It was told to start again.")
 
     async def _release(self, host: Host) -> None:
         if await self._adopter(host).release(host):

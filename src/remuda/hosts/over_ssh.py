@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from remuda.hosts.converge import Converger
 from remuda.hosts.converging import Mint, Mode, Outcome, Pin, Result
 from remuda.hosts.decide.drift import config_hash, drift_parts
+from remuda.hosts.decide.running import said
 from remuda.hosts.decide.wanted import Wanted
 from remuda.hosts.in_use import HostInUse, what_runs
 from remuda.model.errors import RemudaError
@@ -30,6 +31,23 @@ async def _refuse_in_use(shell: HostShell, what: str) -> None:
             what,
             why=f"it would end what runs there and has no Pod: {', '.join(running)}",
             fix="Wait until that has ended, or end it on the host; it is asked again by itself",
+        )
+
+
+class RebootRefused(HostShellError):
+    """The host took the login and did not start again."""
+
+
+async def _start_again(shell: HostShell, target: Target) -> None:
+    try:
+        ran = await shell.run(_REBOOT)
+    except HostShellError:
+        return  # it hung up, or said nothing more
+    if ran.code != 0:
+        raise RebootRefused(
+            f"{target.address} was not started again",
+            why=f"shutdown did not do so ({said(ran)})",
+            fix="Start it again by hand",
         )
 
 
@@ -106,6 +124,6 @@ class SshConverger:
         try:
             await pin(shell.fingerprint)
             await _refuse_in_use(shell, f"{target.address} was not told to start again")
-            ran = await _last_word(shell)
+            await _start_again(shell, target)
         finally:
             await shells.close(shell)

@@ -66,6 +66,8 @@ class ToldMacs:
     config_hash: str = "v1"
     key: str = "SHA256:first"
     errors: list[RemudaError] = field(default_factory=list)
+    dead: Callable[[], RemudaError] | None = None
+    """What everything fails with: to log in is not possible at all."""
     attempts: list[tuple[str, Mode, bool]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     reboots: list[str] = field(default_factory=list)
@@ -87,6 +89,8 @@ class ToldMacs:
     ) -> Outcome:
         self.attempts.append((own.node, mode, drained))
         self.targets.append(target)
+        if self.dead is not None:
+            raise self.dead()
         await pin(self.key)
         await self.clock.sleep(5)
         if self.errors:
@@ -99,8 +103,10 @@ class ToldMacs:
         return Outcome(Result.CONVERGED, changed=("agent",))
 
     async def reboot(self, target: Target, pin: Pin) -> None:
-        del pin
         self.reboots.append(target.address)
+        if self.dead is not None:
+            raise self.dead()
+        await pin(self.key)
 
     async def _register(self, own: OwnConfig) -> None:
         """Let the agent make its Node."""

@@ -18,7 +18,7 @@ from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.step import Harm, Step
 from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
 from remuda.hosts.in_use import HostInUse
-from remuda.hosts.over_ssh import SshConverger
+from remuda.hosts.over_ssh import RebootRefused, SshConverger
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command, Ran, Target, Upload
 from remuda.sim.host_shell import MemoryHost, MemoryShells
@@ -73,6 +73,7 @@ class Mini:
 
     tart: Ran = IDLE
     worker: Ran = NOBODY
+    shutdown: Ran = Ran(code=0)
     done: list[str] = field(default_factory=list)
     shells: MemoryShells = field(default_factory=MemoryShells)
 
@@ -83,7 +84,7 @@ class Mini:
             BUILDS.command.words[0]: self._answer(lambda: self.worker),
             "seen": self._answer(lambda: Ran(code=0, stdout=b"new" if self.done else b"old")),
             "harmful": self._deed("session"),
-            "/sbin/shutdown": self._deed("reboot"),
+            "/sbin/shutdown": self._deed("reboot", lambda: self.shutdown),
         }
         self.shells.hosts["mini", 22] = MemoryHost(
             user="m1", fingerprint="SHA256:x", keys={b"key"}, programs=programs
@@ -96,11 +97,13 @@ class Mini:
 
         return answered
 
-    def _deed(self, name: str) -> Callable[[Called], Awaitable[Ran]]:
+    def _deed(
+        self, name: str, said: Callable[[], Ran] = lambda: Ran(code=0)
+    ) -> Callable[[Called], Awaitable[Ran]]:
         async def done(called: Called) -> Ran:
             del called
             self.done.append(name)
-            return Ran(code=0)
+            return said()
 
         return done
 
@@ -170,6 +173,12 @@ async def test_an_empty_host_is_changed_and_started_again(tmp_path: Path) -> Non
     mini.done.clear()
     await mini.converger(tmp_path).reboot(TARGET, pin)
     assert mini.done == ["reboot"]
+
+
+async def test_a_reboot_that_is_refused_is_no_reboot(tmp_path: Path) -> None:
+    mini = Mini(shutdown=Ran(code=1, stderr=b"sudo: a password is required"))
+    with pytest.raises(RebootRefused, match="a password is required"):
+        await mini.converger(tmp_path).reboot(TARGET, pin)
 
 
 async def test_a_host_that_was_not_drained_is_not_even_asked(tmp_path: Path) -> None:

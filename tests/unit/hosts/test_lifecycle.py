@@ -57,7 +57,15 @@ def failed(times: int, ago: timedelta = timedelta(minutes=5)) -> dict[str, Any]:
         ({**failed(8), "rebooted": True}, Do.REST, Phase.FAILED, "BootstrapFailed"),
         ({**failed(8), "rebooted": True, **RENTED}, Do.RELEASE, Phase.RELEASING, "BootstrapFailed"),
         ({**failed(8), **RENTED, "returnable": False}, Do.REST, Phase.FAILED, "BootstrapFailed"),
-        ({**failed(AT_ONCE), **RENTED}, Do.REST, Phase.FAILED, "BootstrapFailed"),
+        ({**failed(AT_ONCE), **RENTED}, Do.REST, Phase.FAILED, "NeedsAPerson"),
+        (failed(AT_ONCE, timedelta(days=9)), Do.REST, Phase.FAILED, "NeedsAPerson"),
+        ({**DRIFTED, **failed(AT_ONCE, timedelta(days=9))}, Do.REST, Phase.FAILED, "NeedsAPerson"),
+        (
+            {**READY, "node": NodeState.MISSING, **failed(AT_ONCE, timedelta(days=9))},
+            Do.REST,
+            Phase.FAILED,
+            "NeedsAPerson",
+        ),
         (
             {**failed(8, timedelta(minutes=31)), "rebooted": True},
             Do.BOOTSTRAP,

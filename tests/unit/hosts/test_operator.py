@@ -146,6 +146,38 @@ def test_a_static_host_is_rebooted_once_and_then_given_up() -> None:
     play(story)
 
 
+def test_a_static_host_that_is_dead_is_given_up_too() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.dead = unreachable
+        await ranch.host("mini")
+        host = await ranch.phase("mini", "Failed")
+
+        assert ranch.macs.reboots == ["mini.test"], "one try is enough"
+        assert host.status.attempts == 8
+        tried = len(ranch.macs.attempts)
+        await ranch.clock.sleep(6 * 3600)
+        assert len(ranch.macs.reboots) == 1
+        assert tried < len(ranch.macs.attempts) <= tried + 12, "once in half an hour"
+
+    play(story)
+
+
+def test_a_wrong_login_is_tried_once_however_long_nobody_looks() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.dead = lambda: LoginRefused("mini", why="the key is not taken", fix="Mend it")
+        await ranch.host("mini")
+        host = await ranch.phase("mini", "Failed")
+        assert "remuda.dev/retry" in condition(host, "Ready")[2]
+        await ranch.clock.sleep(6 * 3600)
+        assert (len(ranch.macs.attempts), len(ranch.macs.reboots)) == (1, 0)
+
+        ranch.macs.dead = None
+        await annotate(ranch, "mini", **{RETRY: "true"})
+        await ranch.phase("mini", "Ready")
+
+    play(story)
+
+
 def test_a_busy_host_is_drained_before_it_is_changed() -> None:
     async def story(ranch: Ranch) -> None:
         await ranch.host("mini")

@@ -54,7 +54,7 @@ HARMFUL: Final = frozenset({Do.REBOOT, Do.RELEASE, Do.FORGET})
 
 
 AT_ONCE: Final = 1000
-"""So many attempts are noted where a second one would do harm (a locked account): a person must look."""
+"""So many attempts are noted where a second one would do harm (a locked account): none until a person has looked."""
 
 
 class NodeState(StrEnum):
@@ -142,6 +142,11 @@ class Decision:
 def attempts(seen: Seen) -> int:
     """Return how often the wanted configuration failed: what an older one did counts no more."""
     return seen.attempts if seen.failed_hash == seen.wanted_hash else 0
+
+
+def needs_a_person(seen: Seen) -> bool:
+    """Say whether trying again makes it worse: no time heals that."""
+    return attempts(seen) >= AT_ONCE
 
 
 def is_given_up(seen: Seen, limits: Limits) -> bool:
@@ -252,8 +257,10 @@ def _while_draining(then: Decision) -> Phase:
 
 def _bootstrap(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
     failed = attempts(seen)
+    if needs_a_person(seen):
+        return _for_a_person(limits)
     if failed >= limits.bootstraps_max:
-        if seen.rented and seen.returnable and not seen.config_hash and failed < AT_ONCE:
+        if seen.rented and seen.returnable and not seen.config_hash:
             text = f"{failed} attempts to bootstrap its Mac failed"
             return _when_empty(seen, limits, now, _release("BootstrapFailed", text))
         if _waits(seen, limits.retry_after, now):
@@ -267,6 +274,11 @@ def _bootstrap(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
         return _when_empty(seen, limits, now, reboot)
     start = Decision(Do.BOOTSTRAP, Phase.BOOTSTRAPPING, "Bootstrapping", why)
     return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
+
+
+def _for_a_person(limits: Limits) -> Decision:
+    text = "the last attempt failed in a way that another one makes worse, so there is none"
+    return Decision(Do.REST, Phase.FAILED, "NeedsAPerson", text, limits.look_again)
 
 
 def _node_is_gone(seen: Seen, limits: Limits, now: datetime) -> bool:
@@ -285,6 +297,8 @@ def _waits(seen: Seen, pause: timedelta, now: datetime) -> bool:
 
 def _update(seen: Seen, limits: Limits, now: datetime, do: Do, why: str) -> Decision:
     failed = attempts(seen)
+    if needs_a_person(seen):
+        return _for_a_person(limits)
     if failed >= limits.updates_max and _waits(seen, limits.retry_after, now):
         text = f"{failed} attempts failed"
         return Decision(Do.REST, Phase.FAILED, "UpdateFailed", text, limits.look_again)
@@ -335,6 +349,8 @@ def _unproven(seen: Seen, limits: Limits, now: datetime) -> Decision:
         minutes = limits.healthy_within.total_seconds() / 60
         text = f"its Node was not Ready and stable within {minutes:g} min of the new configuration"
         return Decision(Do.GIVE_UP, Phase.FAILED, "NotHealthy", text, limits.look_again)
+    if needs_a_person(seen):
+        return _for_a_person(limits)
     if _waits(seen, limits.retry_after, now):
         text = "its Node does not stay Ready with the new configuration"
         return Decision(Do.REST, Phase.FAILED, "NotHealthy", text, limits.look_again)
