@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,10 +19,29 @@ from remuda.sim.host_shell import MemoryHost, MemoryShells
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from remuda.hosts.decide.facts import Fact, Facts
+    from remuda.hosts.decide.step import Problem, Step
+    from remuda.hosts.decide.wanted import Wanted
     from remuda.sim.host_shell import Called
 
 TARGET = Target(address="10.0.0.1", user="m1", key=Secret(b"key"), trust_first=True)
 OWN = OwnConfig(node="mini", user="m1", fleet="f")
+
+
+@dataclass(frozen=True)
+class Content:
+    """A part that wants nothing."""
+
+    name: str = "content"
+    facts: tuple[Fact[object], ...] = ()
+
+    def fleet_state(self, config: FleetConfig) -> bytes | None:
+        del config
+        return None
+
+    def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step | Problem, ...]:
+        del facts, wanted
+        return ()
 
 
 async def _rooted(called: Called) -> Ran:
@@ -49,7 +68,7 @@ async def test_a_mac_that_was_installed_anew_is_another_at_the_same_address(tmp_
 
     file = Upload(tmp_path / "none", "0" * 64, 0)
     config = FleetConfig(agent=file, tart=file, tart_version="1", dispatch_url="https://d")
-    operator = SshConverger(shells, config, (), clock=SystemClock())
+    operator = SshConverger(shells, config, (Content(),), clock=SystemClock())
 
     async def tried(target: Target) -> Result:
         outcome = await operator.converge(target, OWN, Mode.FIRST, drained=True, pin=pin, mint=None)
