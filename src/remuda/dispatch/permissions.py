@@ -30,7 +30,7 @@ def rights(settings: DispatchSettings) -> Rights:
         needs=(
             *needed(RUNNER_POOL, READ, ours),
             *needed(POD, (*READ, "patch", "delete"), ours),
-            *needed(SERVICE_ACCOUNT, ("get", "delete"), ours),
+            *needed(SERVICE_ACCOUNT, ("get",), ours),
             *needed(NODE, ("get", "list")),
             *needed(_TOKEN_REVIEW, ("create",)),
         ),

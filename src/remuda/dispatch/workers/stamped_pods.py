@@ -23,7 +23,7 @@ from remuda.dispatch.decide.stamped_pods import (
 )
 from remuda.dispatch.workers.pods import CALL_S
 from remuda.dispatch.workers.turning import each
-from remuda.kube.core import POD, SERVICE_ACCOUNT
+from remuda.kube.core import POD
 from remuda.kube.names import CLAIM, OWNER, POOL, RUNNER
 from remuda.kube.patches import MergePatch
 from remuda.kube.runner_view import is_busy, runner_of
@@ -45,7 +45,7 @@ _HELD_LOOKED_AT: Final = 500
 
 
 class StampedPods:
-    """Takes the stamp off a runner that waits unharmed; deletes one that is of no use, with its ServiceAccount."""
+    """Takes the stamp off a runner that waits unharmed, and deletes one that is of no use: its Pod alone."""
 
     def __init__(self, parts: RecoveryParts) -> None:
         self._parts, self._settings = parts, parts.settings.recovery
@@ -128,22 +128,16 @@ class StampedPods:
         self._mended(pod, act.why, "stamp taken off")
 
     async def _reap(self, act: Reap) -> None:
-        pod, kube, namespace = act.pod, self._kube, self._parts.settings.namespace
+        """Delete a Pod. Its ServiceAccount is the operator's: until the Pod is gone, its agent speaks with that token."""
+        pod, namespace = act.pod, self._parts.settings.namespace
         seen = Seen(uid=pod.uid, resource_version=pod.version)
         try:
-            await kube.delete(POD, pod.name, namespace=namespace, seen=seen)
+            await self._kube.delete(POD, pod.name, namespace=namespace, seen=seen)
         except NotFound:
             pass
         except Conflict:
             return
         self._mended(pod, act.why, "stamped runner deleted")
-        try:
-            account = await kube.get(SERVICE_ACCOUNT, pod.name, namespace=namespace)
-            if account.labels.get(RUNNER) == "true":
-                its = Seen(uid=account.uid)
-                await kube.delete(SERVICE_ACCOUNT, pod.name, namespace=namespace, seen=its)
-        except (NotFound, Conflict):
-            return
 
     def _mended(self, pod: Stamped, why: str, what: str) -> None:
         self._parts.metrics.recovered("orphaned_stamped_pod")

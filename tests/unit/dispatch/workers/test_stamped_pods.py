@@ -1,4 +1,4 @@
-"""Pods with an owner that nothing stands behind: given back, deleted with their account, or never touched."""
+"""Pods with an owner that nothing stands behind: given back, deleted, or never touched."""
 
 from __future__ import annotations
 
@@ -80,13 +80,17 @@ async def test_a_stamp_that_comes_in_between_wins_over_the_giving_back(yard: Yar
 
 
 @story()
-async def test_one_that_is_of_no_use_goes_with_its_account(yard: Yard) -> None:
+async def test_one_that_is_of_no_use_goes_and_its_account_is_left_to_the_operator(
+    yard: Yard,
+) -> None:
+    """Until the Pod is gone its agent speaks with its token: without the account nobody would hear its last words."""
     worker = await aged(yard, "p", warm=False)
 
     await yard.turns(worker, LONG)
 
     assert not await yard.is_there("p")
-    assert await yard.accounts() == []
+    assert await yard.accounts() == ["p"]
+    assert yard.tap.of("DELETE .*/serviceaccounts/") == []
 
 
 @story()
@@ -116,7 +120,7 @@ async def test_a_stamp_that_comes_in_between_wins_over_the_delete(yard: Yard) ->
 
 
 @story()
-async def test_one_that_is_gone_already_loses_its_account_all_the_same(yard: Yard) -> None:
+async def test_one_that_is_gone_already_is_mended_all_the_same(yard: Yard) -> None:
     worker = await aged(yard, "p", warm=False)
 
     async def vanish(said: str) -> None:
@@ -127,7 +131,8 @@ async def test_one_that_is_gone_already_loses_its_account_all_the_same(yard: Yar
     yard.tap.before = vanish
     await yard.turns(worker, LONG)
 
-    assert await yard.accounts() == []
+    assert not await yard.is_there("p")
+    assert yard.mended("orphaned_stamped_pod") == 1
 
 
 @story()
