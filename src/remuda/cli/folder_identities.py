@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 
-from remuda.hosts.identity import Identity, kubeconfig_of, renew_at
+from remuda.hosts.identity import KeptIdentities, Signed
 from remuda.model.errors import BadInput
-from remuda.model.secret import Secret
 from remuda.standalone import pki
 
 if TYPE_CHECKING:
@@ -21,15 +20,17 @@ if TYPE_CHECKING:
     from remuda.hosts.identity import Server
     from remuda.kube.host import Host
     from remuda.ports.clock import Clock
+    from remuda.ports.kube import Kube
 
 
-class FolderIdentities:
-    """Signs a new one each time: nothing is kept, so nothing is there to be stolen but the authority itself."""
+class FolderIdentities(KeptIdentities):
+    """Signs with the authority in a folder."""
 
-    def __init__(self, folder: Path, server: Server, clock: Clock) -> None:
-        self._folder, self._server, self._clock = folder, server, clock
+    def __init__(self, kube: Kube, server: Server, clock: Clock, folder: Path) -> None:
+        super().__init__(kube, server, clock)
+        self._folder = folder
 
-    async def ensure(self, host: Host) -> Identity:
+    async def _sign(self, host: Host) -> Signed:
         try:
             authority = pki.Identity(
                 (self._folder / "ca.crt").read_bytes(), (self._folder / "ca.key").read_bytes()
@@ -43,9 +44,4 @@ class FolderIdentities:
             ) from None
         user, groups = f"system:node:{host.name}", ("system:nodes",)
         made = pki.new_client(authority, user, groups, self._clock.now())
-        text = kubeconfig_of(self._server, made.certificate, made.key)
-        return Identity(Secret(text), renew_at(made.certificate))
-
-    async def remove(self, host: Host) -> None:
-        """Forget nothing: nothing is kept."""
-        del host
+        return Signed(made.certificate, made.key)

@@ -58,7 +58,7 @@ async def _run(command: HostsCommand) -> None:
 
         def identities(fenced: Kube) -> Identities:
             if command.pki is not None:
-                return FolderIdentities(command.pki, server, clock)
+                return FolderIdentities(fenced, server, clock, command.pki)
             return SignedIdentities(fenced, server, clock=clock, ids=ids)
 
         converger = SshConverger(SshShells, command.config, PARTS, clock=clock)

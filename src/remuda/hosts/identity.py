@@ -1,15 +1,16 @@
 """
 The credential of a host's agent: ``system:node:<name>``, one per host, which opens nothing that is not that host's.
 
-The private key is made here, and the cluster's own signer signs for it: no authority's key is in our hands. What was
-signed is kept in a Secret of the Host, so that a second bootstrap brings the same one, and is replaced when a third of
-its time is left.
+What was signed is kept in a Secret of the Host, so that a second bootstrap brings the same one and changes nothing, and
+is replaced when a third of its time is left. ``SignedIdentities`` makes the private key here and has the cluster's own
+signer sign for it: no authority's key is in our hands.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -80,25 +81,33 @@ def secret_name(host: str) -> str:
     return f"{host}-node-identity"
 
 
-class SignedIdentities:
-    """Credentials by CertificateSigningRequest, kept as Secrets beside the Hosts."""
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A certificate of a node and its private key, both PEM."""
 
-    def __init__(
-        self, kube: Kube, server: Server, *, clock: Clock, ids: Ids, patience_s: float = 60.0
-    ) -> None:
-        self._kube, self._server = kube, server
-        self._clock, self._ids, self._patience_s = clock, ids, patience_s
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+class KeptIdentities(ABC):
+    """Credentials that are kept as Secrets beside the Hosts. Who signs them is said below."""
+
+    def __init__(self, kube: Kube, server: Server, clock: Clock) -> None:
+        self._kube, self._server, self._clock = kube, server, clock
+
+    @abstractmethod
+    async def _sign(self, host: Host) -> Signed:
+        """Make a new credential of a host's agent."""
 
     async def ensure(self, host: Host) -> Identity:
         """Return the host's credential; a new one if there is none, or the old one ends soon."""
         kept = await self._kept(host)
         if kept is not None and kept.renew_at > self._clock.now():
             return kept
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = await self._signed(host, key)
-        text = kubeconfig_of(self._server, certificate, _pem(key))
+        made = await self._sign(host)
+        text = kubeconfig_of(self._server, made.certificate, made.key)
         await self._keep(host, text)
-        return Identity(Secret(text), renew_at(certificate))
+        return Identity(Secret(text), renew_at(made.certificate))
 
     async def remove(self, host: Host) -> None:
         """Forget a host's credential. What was signed stays good until its end: it opens one node, which is gone."""
@@ -134,13 +143,24 @@ class SignedIdentities:
             patch = MergePatch({"data": {**data}})
             await self._kube.patch(SECRET, secret.name, patch, namespace=host.namespace)
 
-    async def _signed(self, host: Host, key: ec.EllipticCurvePrivateKey) -> bytes:
+
+class SignedIdentities(KeptIdentities):
+    """Credentials by CertificateSigningRequest."""
+
+    def __init__(
+        self, kube: Kube, server: Server, *, clock: Clock, ids: Ids, patience_s: float = 60.0
+    ) -> None:
+        super().__init__(kube, server, clock)
+        self._ids, self._patience_s = ids, patience_s
+
+    async def _sign(self, host: Host) -> Signed:
         """Ask for a certificate, approve the request, and wait for the signer. The request is removed in the end."""
+        key = ec.generate_private_key(ec.SECP256R1())
         name = f"remuda-{host.name}-{self._ids.suffix(8)}"
         made = await self._kube.create(SIGNING_REQUEST, _request(name, host.name, key))
         try:
             await self._approve(made)
-            return await self._certificate(made)
+            return Signed(await self._certificate(made), _pem(key))
         finally:
             await self._drop(made)
 
