@@ -180,7 +180,7 @@ class Carrier:
         return await self._reins.status.change(host, change)
 
     async def _reboot(self, host: Host) -> None:
-        """Reboot once. A host that cannot be told to has had its turn, too; one that a provider is busy with has not."""
+        """Reboot once. A host that cannot be told to has had its turn; one that its provider is busy with has not."""
         told = await self._attempts.reboot(host)
         now = whole_seconds(self._reins.clock.now())
         await self._reins.status.change(host, lambda s: replace(s, rebooted=True, failed_at=now))

@@ -16,7 +16,7 @@ import structlog
 
 from remuda.control.queue import QueueSettings, WorkQueue
 from remuda.hosts.carrying import Carrier
-from remuda.hosts.decide.lifecycle import Do, NodeState, Phase, decide
+from remuda.hosts.decide.lifecycle import Do, NodeState, Phase, decide, node_is_gone
 from remuda.hosts.decide.lifecycle import Seen as Look
 from remuda.hosts.decide.roll import Member, Stand, roll, stand
 from remuda.hosts.saying import telling, with_telling
@@ -101,7 +101,7 @@ class HostLoop:
         seen = self._seen(host, len(pods))
         fleet = self._roll(host.spec.fleet)
         if name not in fleet.granted:
-            seen = replace(seen, granted=False, held_back=fleet.held_back())
+            seen = replace(seen, granted=False, held_back=fleet.held_back(name))
         decision = decide(seen, self._reins.settings.limits, self._reins.clock.now())
         if decision.do in (Do.BOOTSTRAP, Do.UPDATE, Do.DRAIN):
             self._begun.add(name)
@@ -157,8 +157,10 @@ class HostLoop:
 
     def _roll(self, fleet: str) -> Roll:
         """Say where the fleet's roll stands, from the newest that is known of each host."""
-        settings = self._reins.settings
-        stamp = (self._news, self._reins.status.writes, frozenset(self._begun))
+        settings, now = self._reins.settings, self._reins.clock.now()
+        long_ago = now - settings.limits.node_missing
+        gone = frozenset(name for name, since in self._missing.items() if since <= long_ago)
+        stamp = (self._news, self._reins.status.writes, frozenset(self._begun), gone)
         known = self._rolls.get(fleet)
         if known is not None and known[0] == stamp:
             return known[1]
@@ -172,12 +174,14 @@ class HostLoop:
     def _member(self, host: Host) -> Member:
         host = self._reins.status.newest(host)
         seen = self._seen(host)
-        where = stand(seen, self._reins.settings.limits, begun=host.name in self._begun)
+        limits = self._reins.settings.limits
+        gone = node_is_gone(seen, limits, self._reins.clock.now()) and not seen.changed
+        where = stand(seen, limits, begun=host.name in self._begun, gone=gone)
         failed = condition(host.status, CONVERGED) if where is Stand.FAILED else None
         why = failed.message.rstrip(".") if failed and failed.status == "False" else ""
         if where is Stand.FAILED and not why and seen.node is not NodeState.READY:
             why = "its Node did not become Ready"
-        return Member(host.name, where, why)
+        return Member(host.name, where, why, gone)
 
     def _wake_waiting(self, fleet: str, before: Roll) -> None:
         """Have those looked at for whom a place may be free now, and all who wait when the roll halts or goes on."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from remuda.ports.host_shell import HostShell, HostShells, Target
 
 _REBOOT = Command(words=("/sbin/shutdown", "-r", "now"), root=True)
+_SIGNALLED = 128
+"""A shutdown that ends by a signal was ended by itself."""
 
 
 async def _refuse_in_use(shell: HostShell, what: str) -> None:
@@ -43,7 +45,7 @@ async def _start_again(shell: HostShell, target: Target) -> None:
         ran = await shell.run(_REBOOT)
     except HostShellError:
         return  # it hung up, or said nothing more
-    if ran.code != 0:
+    if 0 < ran.code < _SIGNALLED:
         raise RebootRefused(
             f"{target.address} was not started again",
             why=f"shutdown did not do so ({said(ran)})",

@@ -47,7 +47,7 @@ def listed(**vms: bool) -> Ran:
     )
 
 
-IDLE, NOBODY = listed(image=False), Ran(code=1)
+IDLE, NOBODY, GOOD = listed(image=False), Ran(code=1), Ran(code=0)
 RUNNING: dict[str, tuple[Ran, Ran, tuple[str, ...]]] = {
     "no Tart": (Ran(code=127, stderr=b"env: no such file"), NOBODY, ()),
     "no VM": (listed(), NOBODY, ()),
@@ -73,7 +73,7 @@ class Mini:
 
     tart: Ran = IDLE
     worker: Ran = NOBODY
-    shutdown: Ran = Ran(code=0)
+    shutdown: Ran = GOOD
     done: list[str] = field(default_factory=list)
     shells: MemoryShells = field(default_factory=MemoryShells)
 

@@ -98,6 +98,18 @@ def failed(times: int, ago: timedelta = timedelta(minutes=5)) -> dict[str, Any]:
             Phase.BOOTSTRAPPING,
             "Bootstrapping",
         ),
+        (
+            {**READY, "node": NodeState.MISSING, "granted": False},
+            Do.REST,
+            Phase.NOT_READY,
+            "WaitsForRoll",
+        ),
+        (
+            {**DRIFTED, "node": NodeState.MISSING, "granted": False, **failed(4)},
+            Do.REST,
+            Phase.NOT_READY,
+            "WaitsForRoll",
+        ),
         ({**READY, **EMPTY}, Do.UNDRAIN, Phase.READY, "Undraining"),
         ({**READY, "cordoned": True}, Do.REST, Phase.READY, "Ready"),
         ({**READY, **failed(5)}, Do.REST, Phase.READY, "Ready"),
@@ -225,7 +237,7 @@ def test_a_deleted_host_is_emptied_and_then_goes() -> None:
 
 def test_a_host_that_may_not_change_is_not_changed() -> None:
     for seen in LOOKS:
-        held = not seen.granted and seen.config_hash == OLD and seen.node is not NodeState.MISSING
+        held = not seen.granted and seen.config_hash == OLD
         if held and not (seen.deleting or seen.paused) and seen.phase is not Phase.RELEASING:
             assert decide(seen, LIMITS, NOW).do in (Do.REST, Do.UNDRAIN, Do.ADOPT), seen
 

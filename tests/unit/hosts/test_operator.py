@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from remuda.hosts.adopter import claim_of
+from remuda.hosts.converge import StepFailed
 from remuda.hosts.converging import Mode
 from remuda.hosts.credentials import password_secret
 from remuda.kube.core import NODE, POD, SECRET, Container, Pod, PodSpec
@@ -220,6 +221,70 @@ def test_a_paused_host_is_left_alone_and_can_still_be_deleted() -> None:
         except NotFound:
             return
         raise AssertionError("the Node is still there")
+
+    play(story)
+
+
+async def lose_node(ranch: Ranch, name: str) -> None:
+    """Let a Node go, and its agent with it."""
+    await ranch.kube.delete(NODE, name)
+
+
+def test_a_node_that_goes_missing_carries_no_configuration_past_the_roll() -> None:
+    async def story(ranch: Ranch) -> None:
+        names = ("a", "b", "c", "d", "e")
+        for name in names:
+            await ranch.host(name)
+        for name in names:
+            await ranch.phase(name, "Ready")
+        ranch.macs.errors = [
+            StepFailed("it", why="the agent ends", fix="Mend", step="agent") for _ in range(9)
+        ]
+        ranch.macs.config_hash = "v2"
+        await ranch.phase("a", "Failed")
+        tried = {name for name, _, _ in ranch.macs.attempts[5:]}
+        assert tried == {"a"}, "one may fail before the rest is spared"
+        await lose_node(ranch, "b")
+        await ranch.clock.sleep(20 * 60)
+        assert {name for name, _, _ in ranch.macs.attempts[5:]} == {"a"}
+        host = await ranch.get("b")
+        assert (host.status.phase, host.status.config_hash) == ("NotReady", "v1")
+        assert "halted" in condition(host, "Ready")[2]
+
+    play(story)
+
+
+def test_a_node_that_is_gone_brings_its_host_back_in_its_turn() -> None:
+    async def story(ranch: Ranch) -> None:
+        for name in ("a", "b", "c"):
+            await ranch.host(name)
+        for name in ("a", "b", "c"):
+            await ranch.phase(name, "Ready")
+        await lose_node(ranch, "b")
+        await ranch.until("b", lambda h: h.status.phase == "Bootstrapping")
+        await ranch.phase("b", "Ready")
+        assert ranch.macs.attempts[3:] == [("b", Mode.FIRST, True)]
+
+    play(story)
+
+
+def test_nothing_is_done_when_all_nodes_go_together() -> None:
+    async def story(ranch: Ranch) -> None:
+        names = ("a", "b", "c")
+        for name in names:
+            await ranch.host(name)
+        for name in names:
+            await ranch.phase(name, "Ready")
+        for name in names:
+            await lose_node(ranch, name)
+        host = await ranch.until("a", lambda h: "at once" in condition(h, "Ready")[2])
+        await ranch.clock.sleep(3600)
+        assert len(ranch.macs.attempts) == 3
+        assert host.status.phase == "NotReady"
+
+        await annotate(ranch, "a", **{RETRY: "true"})
+        await ranch.phase("a", "Ready")
+        assert ranch.macs.attempts[3][0] == "a", "a person has looked"
 
     play(story)
 

@@ -53,7 +53,7 @@ def test_a_halt_says_where_it_failed_and_why() -> None:
 
     assert "failed-0" in found.halted
     assert "it broke" in found.halted
-    assert found.held_back() == found.halted
+    assert found.held_back("waiting-0") == found.halted
 
 
 def test_the_answer_does_not_depend_on_the_order() -> None:
@@ -89,6 +89,42 @@ OLD, NEW = "old", "new"
 )
 def test_where_a_host_stands(seen: Seen, expected: Stand) -> None:
     assert stand(seen, Limits()) is expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (Seen(config_hash=NEW, phase=Phase.NOT_READY), Stand.WAITING),
+        (Seen(config_hash=OLD, phase=Phase.NOT_READY), Stand.WAITING),
+        (Seen(config_hash=NEW, phase=Phase.BOOTSTRAPPING), Stand.CHANGING),
+        (Seen(config_hash="", phase=Phase.PENDING), Stand.ASIDE),
+        (Seen(config_hash=OLD, phase=Phase.NOT_READY, paused=True), Stand.ASIDE),
+    ],
+)
+def test_a_host_whose_node_is_gone_waits_for_its_turn(seen: Seen, expected: Stand) -> None:
+    assert stand(seen, Limits(), gone=True) is expected
+
+
+@pytest.mark.parametrize(
+    ("gone", "others", "together"),
+    [(1, 0, False), (2, 0, False), (3, 0, True), (3, 3, False), (4, 3, True), (25, 25, False)],
+)
+def test_nothing_is_done_when_most_nodes_are_gone_together(
+    gone: int, others: int, *, together: bool
+) -> None:
+    lost = [Member(f"gone-{n}", Stand.WAITING, gone=True) for n in range(gone)]
+    found = roll([*lost, *members(done=others)], 100)
+
+    assert bool(found.vanished) is together
+    assert (found.granted == frozenset()) is together
+    assert not together or "Nodes" in found.held_back("gone-0")
+
+
+def test_who_has_its_node_goes_on_when_others_lost_theirs() -> None:
+    lost = [Member(f"gone-{n}", Stand.WAITING, gone=True) for n in range(5)]
+    found = roll([*lost, *members(waiting=2)], 100)
+
+    assert found.granted == {"waiting-0", "waiting-1"}
 
 
 def test_one_that_was_let_go_holds_its_place_before_its_status_says_so() -> None:

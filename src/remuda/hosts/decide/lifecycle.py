@@ -207,7 +207,7 @@ def _configuration(seen: Seen, limits: Limits, now: datetime) -> Decision | None
     """See to it that the machine is as wanted."""
     if not seen.config_hash:
         return _bootstrap(seen, limits, now, "it was never bootstrapped")
-    if _node_is_gone(seen, limits, now):
+    if node_is_gone(seen, limits, now) and not seen.changed:
         return _bootstrap(seen, limits, now, "its Node is gone")
     if seen.changed:
         # All parts: a runner that becomes a builder needs what is given at the first boot only.
@@ -256,6 +256,24 @@ def _while_draining(then: Decision) -> Phase:
 
 
 def _bootstrap(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
+    if (given_up := _given_up(seen, limits, now)) is not None:
+        return given_up
+    failed = attempts(seen)
+    if _waits(seen, limits.pause, now) and failed:
+        return Decision(Do.REST, Phase.BOOTSTRAPPING, "Retrying", why, limits.pause)
+    if seen.config_hash and not seen.granted:
+        # It gets the wanted configuration with it, and that may be the one that the roll is halted for.
+        return _held_back(seen, limits)
+    if limits.reboot_after and failed >= limits.reboot_after and not seen.rebooted:
+        text = f"{failed} attempts failed, and a reboot may help"
+        reboot = Decision(Do.REBOOT, Phase.BOOTSTRAPPING, "Rebooting", text, limits.pause)
+        return _when_empty(seen, limits, now, reboot)
+    start = Decision(Do.BOOTSTRAP, Phase.BOOTSTRAPPING, "Bootstrapping", why)
+    return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
+
+
+def _given_up(seen: Seen, limits: Limits, now: datetime) -> Decision | None:
+    """Say what becomes of a host that failed too often, for now."""
     failed = attempts(seen)
     if needs_a_person(seen):
         return _for_a_person(limits)
@@ -266,14 +284,7 @@ def _bootstrap(seen: Seen, limits: Limits, now: datetime, why: str) -> Decision:
         if _waits(seen, limits.retry_after, now):
             text = f"{failed} attempts failed"
             return Decision(Do.REST, Phase.FAILED, "BootstrapFailed", text, limits.look_again)
-    if _waits(seen, limits.pause, now) and failed:
-        return Decision(Do.REST, Phase.BOOTSTRAPPING, "Retrying", why, limits.pause)
-    if limits.reboot_after and failed >= limits.reboot_after and not seen.rebooted:
-        text = f"{failed} attempts failed, and a reboot may help"
-        reboot = Decision(Do.REBOOT, Phase.BOOTSTRAPPING, "Rebooting", text, limits.pause)
-        return _when_empty(seen, limits, now, reboot)
-    start = Decision(Do.BOOTSTRAP, Phase.BOOTSTRAPPING, "Bootstrapping", why)
-    return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
+    return None
 
 
 def _for_a_person(limits: Limits) -> Decision:
@@ -281,7 +292,8 @@ def _for_a_person(limits: Limits) -> Decision:
     return Decision(Do.REST, Phase.FAILED, "NeedsAPerson", text, limits.look_again)
 
 
-def _node_is_gone(seen: Seen, limits: Limits, now: datetime) -> bool:
+def node_is_gone(seen: Seen, limits: Limits, now: datetime) -> bool:
+    """Say whether the Node of a host that had one has been missing for too long."""
     if seen.node is not NodeState.MISSING or seen.node_since is None:
         return False
     since = max(seen.node_since, seen.converged_at or seen.node_since)

@@ -4,13 +4,16 @@ How a new configuration goes over a fleet: a few hosts at a time, and no further
 A host holds one of the roll's places from the moment it may change until it has been well with the new configuration
 for a while; one that failed keeps its place. So a configuration that breaks hosts breaks as many as there are places,
 and then the roll stands still by itself. A new configuration starts anew; so does a person who has looked.
+
+A host whose Node is gone is bootstrapped again, with what is wanted now: it takes a place for that, too. When most
+Nodes are gone at once, that is not for the Macs to mend, and none of them is touched.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide.lifecycle import Phase, is_given_up
 
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from remuda.hosts.decide.lifecycle import Limits, Seen
+
+
+_TOGETHER_MIN: Final = 3
+"""Fewer Nodes that are gone at once are an accident."""
 
 
 class Stand(StrEnum):
@@ -40,6 +47,8 @@ class Member:
     stand: Stand
     why: str = ""
     """What failed there, if it did."""
+    gone: bool = False
+    """Its Node is gone, and that is why it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +63,27 @@ class Roll:
     """Those that may go on, and those that may begin."""
     halted: str = ""
     """Why nobody new may begin, as a sentence without its full stop; empty if they may."""
+    gone: frozenset[str] = frozenset()
+    """Those who wait because their Node is gone."""
+    vanished: str = ""
+    """Why these may not begin, in the same way."""
 
-    def held_back(self) -> str:
+    def held_back(self, name: str) -> str:
         """Say why a host that waits may not change now."""
+        if self.vanished and name in self.gone:
+            return self.vanished
         if self.halted:
             return self.halted
         busy = ", ".join((*self.changing, *self.failed)[:3])
         return f"{self.cap} at a time get the new configuration, and now it is the turn of {busy}"
 
 
-def stand(seen: Seen, limits: Limits, *, begun: bool = False) -> Stand:
-    """Say where a host stands. ``begun``: it was let go just now, and its status does not say so yet."""
+def stand(seen: Seen, limits: Limits, *, begun: bool = False, gone: bool = False) -> Stand:
+    """
+    Say where a host stands. ``begun``: it was let go just now, and its status does not say so yet.
+
+    ``gone``: its Node is, so it has to be bootstrapped again.
+    """
     if seen.deleting or seen.paused or not seen.config_hash or seen.phase is Phase.RELEASING:
         return Stand.ASIDE
     if is_given_up(seen, limits) or seen.key_refused:
@@ -73,7 +92,9 @@ def stand(seen: Seen, limits: Limits, *, begun: bool = False) -> Stand:
         return Stand.CHANGING
     if seen.config_hash != seen.wanted_hash or seen.changed:
         return Stand.WAITING
-    return Stand.DONE if seen.phase in (Phase.READY, Phase.NOT_READY) else Stand.CHANGING
+    if seen.phase not in (Phase.READY, Phase.NOT_READY):
+        return Stand.CHANGING
+    return Stand.WAITING if gone else Stand.DONE
 
 
 def roll(members: Iterable[Member], percent: int) -> Roll:
@@ -86,10 +107,23 @@ def roll(members: Iterable[Member], percent: int) -> Roll:
     waiting = tuple(m.name for m in taking_part if m.stand is Stand.WAITING)
     places = max(0, cap - len(changing) - len(failed))
     halted = _halt(failed, cap) if waiting or failed else ""
-    new = () if halted else waiting[:places]
+    gone = frozenset(m.name for m in taking_part if m.gone and m.stand is Stand.WAITING)
+    vanished = _vanish(len(gone), len(taking_part))
+    able = [name for name in waiting if not (vanished and name in gone)]
+    new = () if halted else tuple(able[:places])
     # One that failed may try again when its time comes: it has its place.
     granted = frozenset((*changing, *new, *(m.name for m in failed)))
-    return Roll(cap, changing, tuple(m.name for m in failed), waiting, granted, halted)
+    names = tuple(m.name for m in failed)
+    return Roll(cap, changing, names, waiting, granted, halted, gone, vanished)
+
+
+def _vanish(gone: int, hosts: int) -> str:
+    if gone < _TOGETHER_MIN or gone * 2 <= hosts:
+        return ""
+    return (
+        f"the Nodes of {gone} of {hosts} hosts are gone at once, which is hardly the fault of each: nothing is done to"
+        f" the hosts until their agents make their Nodes again, or a person asks for it"
+    )
 
 
 def _halt(failed: list[Member], cap: int) -> str:
