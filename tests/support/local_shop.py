@@ -133,15 +133,21 @@ class LocalShop:
         return minted
 
     async def says(self, pod: str = "linux-a", **said: Any) -> Reply:  # noqa: ANN401 - fields of a report
-        """Let a Pod report: started, log=(offset, data), exit_code, finished_at."""
+        """Let a Pod report: started, log=(offset, data), exit_code, finished_at, files_note, tells_end."""
         exit_ = log = None
         if "exit_code" in said:
-            exit_ = Exit(code=said["exit_code"], finished_at=said.get("finished_at"))
+            exit_ = Exit(
+                code=said["exit_code"],
+                finished_at=said.get("finished_at"),
+                files_note=said.get("files_note", ""),
+            )
         if "log" in said:
             log = LogPiece(*said["log"])
         started_at = self.clock.now() if said.get("started") else None
         who = RunnerIdentity(pod, said.get("uid", f"uid-{pod}"))
-        return await self.telemetry.take(who, Report(started_at=started_at, log=log, exit=exit_))
+        tells_end = said.get("tells_end", False)
+        report = Report(started_at=started_at, tells_end=tells_end, log=log, exit=exit_)
+        return await self.telemetry.take(who, report)
 
     async def stop_pod(self, pod: str = "linux-a", exit_code: int | None = None) -> PodStopped:
         return await self.store.stop_pod(

@@ -208,7 +208,7 @@ class Asking:
         """Ask to begin. A lost answer is asked for again: to this Pod it is the same one. None: nobody answers."""
         pace = Pace(self.clock, self.ids)
         give_up_at = self.clock.monotonic() + self.begin_s
-        report = JobReport(started_at=self.clock.now())
+        report = JobReport(started_at=self.clock.now(), tells_end=True)
         while True:
             try:
                 reply = await self.desk.report(report)

@@ -18,6 +18,7 @@ from remuda.cli.run_words import Verdict, plain
 from remuda.cli.unpacking import DownloadFailed, unpack
 from remuda.model.errors import RemudaError
 from remuda.model.job_files import FILES_MAX_BYTES, PIECE_MAX_BYTES
+from remuda.model.output import Output
 from remuda.ports.api import ApiUnavailable, SentFiles
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from remuda.cli.packing import Packed
     from remuda.cli.run_job import Run
     from remuda.cli.unpacking import Unpacked, Wanted
-    from remuda.ports.api import NewJob
+    from remuda.ports.api import NewJob, Outcome
 
 _NAMED_MAX: Final = 10
 """How many files are named, of those that something is wrong with."""
@@ -62,7 +63,7 @@ class Carrying:
         if not self.download or outcome is None:
             return verdict
         if outcome.files_bytes is None:
-            note = plain(outcome.files_note) or "the job did not end by itself"
+            note = plain(outcome.files_note) or _why_none(outcome)
             return _without(verdict, f"no files came back: {note}")
         try:
             done = await self._fetched(run, outcome.id, outcome.files_bytes)
@@ -162,6 +163,12 @@ def _broke_off(verdict: Verdict, error: Stopped | RemudaError, asked: int | None
         return _without(verdict, says, code=asked)
     assert isinstance(error, RemudaError), "only who is asked to stops"
     return _without(verdict, f"{error.what}: {plain(error.why)}. {error.fix}")
+
+
+def _why_none(outcome: Outcome) -> str:
+    if outcome.output is Output.FINAL:
+        return "the job did not end by itself"
+    return "its runner did not say why"
 
 
 def _some(texts: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from remuda.cli.exits import BROKEN_PIPE
 from remuda.cli.run_words import Verdict, progress, stop_words, verdict, who_cancelled
 from remuda.model.errors import RemudaError
 from remuda.model.job import JobState
+from remuda.model.output import Output
 from remuda.ports.api import ApiError, ApiUnavailable, Subject
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Patience:
     """While a job waits or runs: a restart takes less."""
     broken_s: float = 10.0
     """To be told that a job is to end, after whoever read its output has gone."""
+    rest_s: float = 150.0
+    """For the last of the output of a job that is over: longer than a server ever lets anybody wait for it."""
 
 
 class Stop:
@@ -144,7 +147,27 @@ class Run:
         while not outcome.over:
             await self._output(job_id, follow=True)
             outcome = await self._patient(lambda: self.api.outcome(job_id))
+        outcome = await self._all_told(job_id, outcome)
         await self._output(job_id, follow=False)  # what came between the last look and its end
+        return outcome
+
+    async def _all_told(self, job_id: str, outcome: Outcome) -> Outcome:
+        """
+        Wait until a job's runner has told all of it, if its end was known before: in vain only for a while.
+
+        The job is over, so who wants to stop waits no longer.
+        """
+        began_at, looks = self.clock.monotonic(), 0
+        while outcome.output is Output.AWAITED and self.stop.code is None:
+            waited_s = self.clock.monotonic() - began_at
+            if waited_s >= self.patience.rest_s:
+                break
+            self.screen.progress(f"{job_id} is over; waits for the last of its output", waited_s)
+            await self._output(job_id, follow=False)
+            await self.clock.sleep(_LOOKS_S[min(looks, len(_LOOKS_S) - 1)])
+            outcome = await self._patient(lambda: self.api.outcome(job_id))
+            looks += 1
+        self.screen.clear()
         return outcome
 
     async def _until_begun(self, job_id: str, began_at: float) -> Outcome:

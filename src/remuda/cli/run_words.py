@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.cli.exits import INTERRUPTED, NO_RESULT, OK, TERMINATED, TIMED_OUT
 from remuda.model.job import JobState
+from remuda.model.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +18,7 @@ _PERSON: Final = "api:"
 """How the audit names those who came with a token."""
 _BY_ITSELF: Final = "The job ended by itself"
 """What a guest says of a job that nobody stopped."""
+_IN_DOUBT: Final = frozenset({Output.AWAITED, Output.UNCONFIRMED})
 _CODE_MAX: Final = 255
 _SIGNALLED: Final = 128
 
@@ -57,7 +59,16 @@ def verdict(outcome: Outcome, *, asked: int | None, by: str = "", timeout_s: int
             says = f"the job {job} began, and its runner {outcome.pod} is gone{reason}; {again}"
         case _:
             pass  # it is over, and nobody can say how
-    return Verdict(code, says)
+    return _in_doubt(Verdict(code, says), outcome)
+
+
+def _in_doubt(said: Verdict, outcome: Outcome) -> Verdict:
+    """Add that the output may not be all, where that is so: the code is the command's own nevertheless."""
+    if outcome.output not in _IN_DOUBT or outcome.conclusion == "lost":
+        return said
+    why = f"the runner {outcome.pod} did not tell the end of what the job {outcome.id} printed"
+    text = f"the last of the output may be missing: {why}"
+    return replace(said, says=f"{said.says}\nremuda: {text}" if said.says else text)
 
 
 def shell_code(code: int) -> int:

@@ -59,6 +59,8 @@ class Report:
 
     started_at: datetime | None = None
     """It asks to begin. The script must not run before the answer is there and says nothing of stopping."""
+    tells_end: bool = False
+    """With that: whether it will tell the job's output and its end, too."""
     log: LogPiece | None = None
     exit: Exit | None = None
 
@@ -128,7 +130,7 @@ class Telemetry:
         if (
             not job.begun_by
         ):  # also for one that forgot to ask: only whose claim stands may speak for a job
-            refused = await self._begin(who, held, job, report.started_at)
+            refused = await self._begin(who, held, job, report)
             if refused:
                 return Reply(stop=refused)
         if report.log is not None:
@@ -141,9 +143,7 @@ class Telemetry:
             return Reply()
         return Reply(stop=stop_reason(job, deadline, self.clock.now()))
 
-    async def _begin(
-        self, who: RunnerIdentity, held: _Held, job: LocalJob, started_at: datetime | None
-    ) -> str:
+    async def _begin(self, who: RunnerIdentity, held: _Held, job: LocalJob, report: Report) -> str:
         """
         Let a Pod begin; return why not.
 
@@ -151,7 +151,7 @@ class Telemetry:
         the beginning is written down.
         """
         now = self.clock.now()
-        at = within(started_at, held.claimed_at, now)
+        at = within(report.started_at, held.claimed_at, now)
         if job.upload is not None:
             file = await self.files.of_job(job.job_id, Way.IN)
             if file is None or file.fetched_by != who.pod_uid:
@@ -165,7 +165,9 @@ class Telemetry:
         )
         if await self.store.attribute(execution) is not Attribution.MATCHED:
             return stop_reason(job, None, now) or _NO_JOB
-        if await self.local.begin(job.job_id, pod=who.pod, pod_uid=who.pod_uid, at=at):
+        if await self.local.begin(
+            job.job_id, pod=who.pod, pod_uid=who.pod_uid, at=at, tells_end=report.tells_end
+        ):
             return ""
         fresh = await self.local.get(job.job_id)
         return (fresh and stop_reason(fresh, None, now)) or _NOT_YOURS
@@ -178,7 +180,9 @@ class Telemetry:
         if not said.reported:
             end = replace(end, exit_code=None)
         end = replace(end, files_note=said.files_note)
-        await self.forge.conclude(fresh, end)
+        counts = await self.forge.conclude(fresh, end)
+        if counts.more_until is not None:  # its Pod's end came first, and could not say all
+            await self.local.told(fresh.job_id, files_note=said.files_note)
 
     async def _held(self, who: RunnerIdentity) -> _Held | None:
         """Return the job that was handed to a Pod: by its claim, its session, or what it began."""

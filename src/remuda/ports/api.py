@@ -16,6 +16,7 @@ import msgspec
 
 from remuda.model.errors import RemudaError, Retry
 from remuda.model.job import JobState  # noqa: TC001 - likewise
+from remuda.model.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -301,6 +302,8 @@ class Outcome(Row, frozen=True, kw_only=True):
     """How large the archive is that came back; None: none did."""
     files_note: str = ""
     """Why files that were asked for did not come back."""
+    output: Output = Output.FINAL
+    """Whether all is here that it printed. A server of before does not say."""
 
 
 class Submitted(Row, frozen=True, kw_only=True):

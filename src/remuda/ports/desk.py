@@ -105,6 +105,8 @@ class JobReport:
 
     started_at: datetime | None = None
     """Asks to begin a local job. It must not be put into the mailbox before the reply is there and says no ``stop``."""
+    tells_end: bool = False
+    """With ``started_at``: whether the job's output and its end will be told, too."""
     log_offset: int = 0
     log: bytes = field(default=b"", repr=False)
     exit_code: int | None = None
@@ -119,6 +121,8 @@ class JobReport:
         said: dict[str, Any] = {}
         if self.started_at is not None:
             said["started_at"] = self.started_at
+        if self.tells_end:
+            said["tells_end"] = True
         if self.log:
             data = base64.b64encode(self.log).decode()
             said["log"] = {"offset": self.log_offset, "data": data}

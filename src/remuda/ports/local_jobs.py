@@ -56,6 +56,8 @@ class LocalJob:
     """The UID of that Pod."""
     pod: str = ""
     """Its name."""
+    tells_end: bool = False
+    """Whether who began it tells its output and its end too: an agent does, a Pod without one cannot."""
     cancelled_at: datetime | None = None
     """When somebody asked for its end. It is over once its runner says so."""
     end: LocalEnd | None = None
@@ -72,6 +74,11 @@ class LocalEnd:
     reason: str = ""
     files_note: str = ""
     """Why files that were to come back did not."""
+    more_until: datetime | None = None
+    """
+    It was read off its Pod: its runner may tell the last of the output until then. None: nothing more comes, or the
+    runner has told all.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,9 @@ class LocalJobs(Protocol):
         """Return the id of the job that a Pod began; empty if it began none."""
         ...
 
-    async def begin(self, job_id: str, *, pod: str, pod_uid: str, at: datetime) -> bool:
+    async def begin(
+        self, job_id: str, *, pod: str, pod_uid: str, at: datetime, tells_end: bool = False
+    ) -> bool:
         """
         Let one Pod begin a job, for good; idempotent.
 
@@ -107,6 +116,14 @@ class LocalJobs(Protocol):
 
     async def end(self, job_id: str, end: LocalEnd) -> LocalEnd | None:
         """Note how it ended and forget its script. Returns how: the first word counts. None: unknown."""
+        ...
+
+    async def told(self, job_id: str, *, files_note: str) -> None:
+        """
+        Note that its runner has told all of a job whose end was read off its Pod, and what became of its files.
+
+        Changes nothing about how it ended, and nothing at all where no word was waited for.
+        """
         ...
 
     async def cancel(self, job_id: str, at: datetime) -> bool:

@@ -43,12 +43,12 @@ async def test_one_pod_begins_a_job_and_may_say_so_again(both: LocalStore) -> No
     await both.local.add(a_local_job())
 
     assert await both.local.begin("local-1", pod="a", pod_uid="u1", at=START)
-    assert await both.local.begin("local-1", pod="a", pod_uid="u1", at=LATER)
+    assert await both.local.begin("local-1", pod="a", pod_uid="u1", at=LATER, tells_end=True)
     assert not await both.local.begin("local-1", pod="a", pod_uid="u2", at=LATER)
 
     job = await both.local.get("local-1")
     assert job is not None
-    assert (job.started_at, job.begun_by) == (START, "u1")
+    assert (job.started_at, job.begun_by, job.tells_end) == (START, "u1", True)
     assert await both.local.begun_by("u1") == "local-1"
     assert await both.local.begun_by("u2") == ""
     assert await both.local.begun_by("") == ""
@@ -223,3 +223,25 @@ async def test_no_row_keeps_a_script_past_its_end(database: Database) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="local_jobs_script"):
         async with database.connection() as c:
             await c.execute(statement)
+
+
+async def test_an_end_that_was_read_off_a_pod_is_confirmed_once_and_stays_as_it_is(
+    both: LocalStore,
+) -> None:
+    read_off = an_end("failure", more_until=LATER)
+    for number in (1, 2):
+        await both.local.add(a_local_job(f"local-{number}"))
+    await both.local.told("local-1", files_note="too early")
+    await both.local.end("local-1", read_off)
+    await both.local.end("local-2", an_end())
+    assert await both.local.end("local-1", an_end()) == read_off, "the first word counts"
+
+    for note in ("the guest left none", "said again"):
+        for number in (1, 2, 3):
+            await both.local.told(f"local-{number}", files_note=note)
+
+    first, second = await both.local.get("local-1"), await both.local.get("local-2")
+    assert first is not None
+    assert second is not None
+    assert first.end == an_end("failure", files_note="the guest left none")
+    assert second.end == an_end(), "nothing was waited for"

@@ -16,6 +16,7 @@ from remuda.cli.progress import Screen
 from remuda.cli.run_job import LostSight, OutputFailed, Patience, Run, Stop
 from remuda.cli.run_words import progress, shell_code, verdict, who_cancelled
 from remuda.model.job import JobState
+from remuda.model.output import Output
 from remuda.ports.api import (
     ApiInvalid,
     ApiRefused,
@@ -49,6 +50,10 @@ class FakeApi:
     begins_s: float = 2.0
     prints: tuple[tuple[float, bytes], ...] = ((3.0, b"one\n"), (5.0, b"\x00\xfftwo"))
     ends_s: float = 6.0
+    told_s: float = 0.0
+    """How long after its end the last of its output is told; it is known until then that more may come."""
+    gives_up_s: float = 120.0
+    """How long the server waits for that."""
     conclusion: str = "success"
     exit_code: int | None = 0
     down: tuple[tuple[float, float], ...] = ()
@@ -106,7 +111,16 @@ class FakeApi:
             pod="linux-a",
             submitted_at=AT,
             started_at=AT if self.now() >= self.begins_s else None,
+            output=self._how_much(),
         )
+
+    def _how_much(self) -> Output:
+        if self.now() < self.end_at:
+            return Output.GROWING
+        if self.now() >= self.end_at + self.told_s:
+            return Output.FINAL
+        late = self.now() >= self.end_at + self.gives_up_s
+        return Output.UNCONFIRMED if late else Output.AWAITED
 
     async def job(self, job_id: str) -> JobRow:
         await self._answer("job")
@@ -137,7 +151,7 @@ class FakeApi:
         await self._answer(f"log {offset} {'follow' if follow else 'rest'}")
         sent = 0
         while True:
-            now = min(self.now(), self.end_at)
+            now = min(self.now() - self.told_s, self.end_at)
             there = b"".join(data for at, data in self.prints if at <= now)[offset + sent :]
             if there:
                 there = there[: self.piece - sent] if self.piece else there
@@ -252,6 +266,33 @@ def test_what_is_printed_after_the_last_look_and_before_the_end_is_not_lost() ->
     last = tuple((5.9 + number / 1000, b"x") for number in range(100))
     played = play(FakeApi(prints=last, ends_s=6.0, piece=0))
     assert played.written == b"x" * 100
+
+
+def test_the_last_of_the_output_is_waited_for_if_its_end_was_known_before() -> None:
+    played = play(FakeApi(piece=0, told_s=20.0))
+    assert played.verdict is not None
+    assert (played.verdict.code, played.verdict.says) == (0, "")
+    assert played.written == b"one\n\x00\xfftwo"
+
+
+@pytest.mark.parametrize("gives_up_s", [120.0, 1e9])
+def test_who_is_never_told_the_last_of_the_output_is_told_that_and_not_held(
+    gives_up_s: float,
+) -> None:
+    played = play(FakeApi(piece=0, told_s=1e9, gives_up_s=gives_up_s))
+    assert played.verdict is not None
+    assert played.verdict.code == 0, "the code is the command's own"
+    assert "output may be missing" in played.verdict.says
+    assert "linux-a did not tell" in played.verdict.says
+    assert played.took_s < 200
+
+
+def test_who_stops_does_not_wait_for_the_last_of_the_output() -> None:
+    played = play(FakeApi(piece=0, told_s=100.0, stubborn=True), stop_at=(8.0, INTERRUPTED))
+    assert played.verdict is not None
+    assert played.verdict.code == 0, "it was over before"
+    assert "output may be missing" in played.verdict.says
+    assert played.took_s < 12
 
 
 @pytest.mark.parametrize("down", [(0.0, 5.0), (1.0, 30.0), (2.5, 4.5), (4.9, 300.0), (5.5, 9.0)])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.dispatch.decide.local_jobs import output_of
 from remuda.dispatch.telemetry import Reply
 from remuda.model.job import JobState, Os, Size
+from remuda.model.output import Output
 from remuda.ports.forge import ForgeState
 from remuda.ports.jobs import JobEnd, Release
 from tests.support.jobs import START, a_job
@@ -68,6 +71,25 @@ async def test_an_exit_that_is_repeated_changes_nothing() -> None:
         await shop.kept(job_id),
         await shop.views.audit(limit=999),
     )
+
+
+async def test_a_runner_tells_the_rest_of_a_job_whose_pod_ended_first() -> None:
+    shop = LocalShop()
+    job_id = (await shop.post()).job_id
+    await shop.hand_over()
+    await shop.says(started=True, tells_end=True, log=(0, b"one "))
+    await shop.stop_pod(exit_code=3)
+    await shop.look_up(job_id)
+    early = await shop.kept(job_id)
+    assert output_of(early, shop.clock.now()) is Output.AWAITED
+
+    assert await shop.says(log=(4, b"two"), exit_code=3, files_note="none") == Reply()
+
+    late = await shop.kept(job_id)
+    assert early.end is not None
+    assert late.end == replace(early.end, more_until=None, files_note="none")
+    assert output_of(late, shop.clock.now()) is Output.FINAL
+    assert await shop.log(job_id) == b"one two"
 
 
 async def test_a_gap_in_the_log_takes_nothing_and_says_where_to_go_on() -> None:

@@ -59,10 +59,14 @@ class PostgresLocalJobs:
         async with self._database.connection() as c:
             return str(await c.fetchval(query("local_job_of_pod"), pod_uid) or "")
 
-    async def begin(self, job_id: str, *, pod: str, pod_uid: str, at: datetime) -> bool:
+    async def begin(
+        self, job_id: str, *, pod: str, pod_uid: str, at: datetime, tells_end: bool = False
+    ) -> bool:
         async with self._database.connection() as c:
             try:
-                done = await c.fetchval(query("begin_local_job"), job_id, pod_uid, pod, at)
+                done = await c.fetchval(
+                    query("begin_local_job"), job_id, pod_uid, pod, at, tells_end
+                )
             except asyncpg.UniqueViolationError as error:
                 if error.constraint_name != _ONE_RUNNER:
                     raise
@@ -70,11 +74,16 @@ class PostgresLocalJobs:
         return done is not None
 
     async def end(self, job_id: str, end: LocalEnd) -> LocalEnd | None:
-        values = (end.at, end.conclusion, end.exit_code, end.reason, end.files_note or None)
+        note = end.files_note or None
+        values = (end.at, end.conclusion, end.exit_code, end.reason, note, end.more_until)
         async with self._database.transaction() as c:
             await c.execute(query("end_local_job"), job_id, *values)
             row = await c.fetchrow(query("local_job"), job_id)
         return None if row is None else _job_of(row).end
+
+    async def told(self, job_id: str, *, files_note: str) -> None:
+        async with self._database.connection() as c:
+            await c.execute(query("told_local_job"), job_id, files_note or None)
 
     async def cancel(self, job_id: str, at: datetime) -> bool:
         async with self._database.connection() as c:
@@ -150,6 +159,7 @@ def _job_of(row: Record) -> LocalJob:
             exit_code=row["exit_code"],
             reason=row["reason"] or "",
             files_note=row["files_note"] or "",
+            more_until=row["more_until"],
         )
     return LocalJob(
         job_id=row["job_id"],
@@ -165,6 +175,7 @@ def _job_of(row: Record) -> LocalJob:
         started_at=row["started_at"],
         begun_by=row["begun_by"] or "",
         pod=row["pod"] or "",
+        tells_end=row["tells_end"],
         cancelled_at=row["cancelled_at"],
         end=end,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from remuda.cli.demo.decide.account import JobRecord, Times
 from remuda.cli.demo.decide.plan import output, script
 from remuda.cli.demo.fleet import POOL
+from remuda.model.output import Output
 from remuda.ports.api import ApiError, ApiUnavailable, NewJob
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ _T = TypeVar("_T")
 _PATIENCE_S: Final = 120.0
 """How long the server may be away: more than a restart takes on a busy machine."""
 _AGAIN_S: Final = 0.25
-_TOLD_WITHIN_S: Final = 90.0
-"""For longer an agent does not try to tell what a job printed last, from the job's end on."""
+_TOLD_WITHIN_S: Final = 150.0
+"""How long to wait for what a job printed last: the server gives that up sooner."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class Burst:
         return tuple([await self._record(*each, images) for each in self.posted.values()])
 
     async def _record(self, job: PlannedJob, job_id: str, images: Mapping[str, str]) -> JobRecord:
-        outcome = await self.answered(lambda: self.api.outcome(job_id))
+        outcome = await self._outcome(job_id)
         events = await self.answered(lambda: self.api.audit(job_id=job_id))
         image = images.get(outcome.pod, "")
         return JobRecord(
@@ -99,25 +100,23 @@ class Burst:
             finished=self._times(job.name, "ended"),
             conclusion=outcome.conclusion,
             exit_code=outcome.exit_code,
-            output_ok=await self._has_come_back(job_id, output(job, image)),
+            output_ok=await self.answered(lambda: self._said(job_id)) == output(job, image),
             image=image,
             runner=outcome.pod,
             times=_timeline(outcome, events),
         )
 
-    async def _has_come_back(self, job_id: str, wanted: str) -> bool:
+    async def _outcome(self, job_id: str) -> Outcome:
         """
-        Tell whether a job printed what it had to.
+        Return how a job ended, once what it printed is all there.
 
-        That a job is over may be known from its Pod before its agent has told what it printed last: for as long as that
-        goes on trying, a part of the output may be all that is there.
+        That a job is over may be known from its Pod before its agent has told what it printed last.
         """
         deadline = self.clock.monotonic() + _TOLD_WITHIN_S
         while True:
-            said = await self.answered(lambda: self._said(job_id))
-            is_part = wanted.startswith(said) and said != wanted
-            if not is_part or self.clock.monotonic() > deadline:
-                return said == wanted
+            outcome = await self.answered(lambda: self.api.outcome(job_id))
+            if outcome.output is not Output.AWAITED or self.clock.monotonic() > deadline:
+                return outcome
             await self.clock.sleep(_AGAIN_S)
 
     async def _said(self, job_id: str) -> str:

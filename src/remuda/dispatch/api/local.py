@@ -20,6 +20,7 @@ from remuda.dispatch.api.local_bodies import (
     TelemetryBody,
 )
 from remuda.dispatch.api.problems import Problem, documented
+from remuda.dispatch.decide.local_jobs import output_of
 from remuda.dispatch.job_files import JobFiles
 from remuda.dispatch.local import is_local
 from remuda.dispatch.submissions import (
@@ -31,9 +32,10 @@ from remuda.dispatch.submissions import (
 )
 from remuda.dispatch.telemetry import Telemetry
 from remuda.dispatch.who import RunnerIdentity, Unknown
+from remuda.model.output import Output
 from remuda.ports.clock import Clock
 from remuda.ports.database import DatabaseError
-from remuda.ports.local_jobs import LocalJobs, LogPart
+from remuda.ports.local_jobs import LocalJob, LocalJobs, LogPart
 
 CHUNK_BYTES: Final = 256 * 1024
 _OFFSET_MAX: Final = 2**40
@@ -148,7 +150,7 @@ def _add_outcome(router: APIRouter, parts: LocalParts) -> None:
         if job is None:
             raise no_job(job_id)
         back = await parts.files.back(job) if job.download else None
-        return OutcomeBody.of(job, back)
+        return OutcomeBody.of(job, back, now=parts.clock.now())
 
 
 def _add_logs(router: APIRouter, parts: LocalParts) -> None:
@@ -161,7 +163,8 @@ def _add_logs(router: APIRouter, parts: LocalParts) -> None:
         response_class=StreamingResponse,
         responses={
             200: {
-                "description": "The output from the offset on. `Remuda-Job-Over` says whether the job was over",
+                "description": "The output from the offset on. `Remuda-Job-Over` says whether the job was over,"
+                " `Remuda-Job-Output` whether all is here that it printed (see `output` of its outcome)",
                 "content": _TEXT,
             },
             **documented(401, 403, 404, 409, 422, 429),
@@ -245,11 +248,16 @@ class _Logs:
         job = await self._parts.local.get(job_id)
         headers = {
             "Remuda-Job-Over": "true" if job is not None and job.end is not None else "false",
+            "Remuda-Job-Output": self._how_much(job),
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
         }
         pieces = self._followed(job_id, first) if follow else self._rest(job_id, first)
         return StreamingResponse(pieces, headers=headers, media_type="text/plain")
+
+    def _how_much(self, job: LocalJob | None) -> str:
+        """Say whether more may come. Of a job that was forgotten nothing does."""
+        return Output.FINAL if job is None else output_of(job, self._parts.clock.now())
 
     async def _rest(self, job_id: str, first: LogPart) -> AsyncIterator[bytes]:
         """Send what is there now."""

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from remuda.dispatch.api.inputs import Moment, Text
+from remuda.dispatch.decide.local_jobs import output_of
 from remuda.dispatch.submissions import Submission, Submitted
 from remuda.dispatch.telemetry import Exit, LogPiece, Reply, Report
 from remuda.model.job import JobState
 from remuda.model.job_files import PATHS_MAX, path_fault
+from remuda.model.output import Output
 from remuda.ports.local_files import StoredFile
 from remuda.ports.local_jobs import LocalJob
 
@@ -197,9 +199,14 @@ class OutcomeBody(BaseModel):
         description="How large the archive is that came back; null: none did, or not all of it yet"
     )
     files_note: str = Field(description="Why files that were asked for did not come back")
+    output: Output = Field(
+        description="Whether all is here that it printed. `growing`: it is not over. `final`: nothing more comes."
+        " `awaited`: its end was read off its Pod, and its runner may still tell the last of the output and why files"
+        " are missing: ask again, for a while. `unconfirmed`: that never came"
+    )
 
     @classmethod
-    def of(cls, job: LocalJob, back: StoredFile | None = None) -> Self:
+    def of(cls, job: LocalJob, back: StoredFile | None, *, now: datetime) -> Self:
         end = job.end
         return cls(
             id=job.job_id,
@@ -214,6 +221,7 @@ class OutcomeBody(BaseModel):
             ended_at=None if end is None else end.at,
             files_bytes=back.size_bytes if back is not None and back.is_whole else None,
             files_note="" if end is None else end.files_note,
+            output=output_of(job, now),
         )
 
 
@@ -258,6 +266,10 @@ class TelemetryBody(BaseModel):
         None,
         description="It asks to begin its job, and must not before the answer is there. An answer with `stop` means no",
     )
+    tells_end: bool = Field(
+        False,  # noqa: FBT003 - a field has no position
+        description="With `started_at`: it will tell the output and the end of its job, so both may be waited for",
+    )
     log: LogBody | None = None
     exit: ExitBody | None = None
     vitals: dict[str, Any] = Field(
@@ -276,7 +288,7 @@ class TelemetryBody(BaseModel):
                 finished_at=self.exit.finished_at,
                 files_note=_shown(self.exit.files),
             )
-        return Report(started_at=self.started_at, log=log, exit=exit_)
+        return Report(started_at=self.started_at, tells_end=self.tells_end, log=log, exit=exit_)
 
 
 class ReplyBody(BaseModel):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from remuda.model.output import Output
 from remuda.ports.local_jobs import LocalEnd
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ _MADE_UP: Final = frozenset(
     }
 )
 """An agent's reasons for the end of a Pod whose guest named no exit code: the Pod must have one, the job has none."""
+TOLD_WITHIN: Final = timedelta(seconds=120)
+"""
+How long to wait for the word of an agent whose Pod's end was known first: it stops the VM and then tries for a minute.
+"""
 _NO_CODE: Final = 1
 """What stands for the exit code of a job that named none: it did not succeed."""
 
@@ -61,11 +66,12 @@ def how_far(job: LocalJob, claim: LiveClaim | None, session: Session | None, now
         # Who was not let begin by now never will be, even with the script in its hands.
         return LocalEnd(conclusion=CANCELLED, at=now, reason="cancelled before it began")
     if session is not None and session.pod_uid == job.begun_by and session.ended_at is not None:
-        return _end_of_pod(job, session)
+        return _end_of_pod(job, session, now)
     alive = any(uid == job.begun_by for uid in _uids(claim, session))
     if alive:
         return Runs()
-    return LocalEnd(conclusion=LOST, at=now, reason="nothing is known of its runner any more")
+    why = "nothing is known of its runner any more"
+    return LocalEnd(conclusion=LOST, at=now, reason=why, more_until=now)
 
 
 def _uids(claim: LiveClaim | None, session: Session | None) -> tuple[str, ...]:
@@ -75,18 +81,36 @@ def _uids(claim: LiveClaim | None, session: Session | None) -> tuple[str, ...]:
     )
 
 
-def _end_of_pod(job: LocalJob, session: Session) -> LocalEnd:
-    """Read the end of a job off the end of its Pod: its own word did not come."""
+def _end_of_pod(job: LocalJob, session: Session, now: datetime) -> LocalEnd:
+    """
+    Read the end of a job off the end of its Pod: its own word did not come.
+
+    With an exit code its agent lives, if it has one, and has the last of the output to tell. Without a code nobody is
+    left to tell any.
+    """
     assert session.ended_at is not None
     code, at, reason = session.exit_code, session.ended_at, session.end_reason
     if code is not None:
         deadline = deadline_of(job, session.started_at)
         if reason not in _MADE_UP:
-            return exit_of(job, code, reason, at=at, deadline=deadline)
-        # As by the agent's own word, whichever comes first.
-        return replace(exit_of(job, _NO_CODE, reason, at=at, deadline=deadline), exit_code=None)
+            end = exit_of(job, code, reason, at=at, deadline=deadline)
+        else:  # as by the agent's own word, whichever comes first
+            made_up = exit_of(job, _NO_CODE, reason, at=at, deadline=deadline)
+            end = replace(made_up, exit_code=None)
+        return replace(end, more_until=now + TOLD_WITHIN) if job.tells_end else end
     conclusion = LOST if job.cancelled_at is None else CANCELLED
-    return LocalEnd(conclusion=conclusion, at=at, reason=reason or "its runner is gone")
+    return LocalEnd(
+        conclusion=conclusion, at=at, reason=reason or "its runner is gone", more_until=at
+    )
+
+
+def output_of(job: LocalJob, now: datetime) -> Output:
+    """Say whether what a job printed is all here."""
+    if job.end is None:
+        return Output.GROWING
+    if job.end.more_until is None:
+        return Output.FINAL
+    return Output.AWAITED if now < job.end.more_until else Output.UNCONFIRMED
 
 
 def exit_of(

@@ -47,15 +47,21 @@ class MemoryLocalJobs:
         begun = (job.job_id for job in self._jobs.values() if job.begun_by == pod_uid)
         return next(begun, "") if pod_uid else ""
 
-    async def begin(self, job_id: str, *, pod: str, pod_uid: str, at: datetime) -> bool:
+    async def begin(
+        self, job_id: str, *, pod: str, pod_uid: str, at: datetime, tells_end: bool = False
+    ) -> bool:
         job = self._jobs.get(job_id)
         if job is None or job.end is not None:
             return False
         if job.begun_by:
+            if job.begun_by == pod_uid:
+                told = job.tells_end or tells_end
+                self._jobs[job_id] = replace(job, tells_end=told)
             return job.begun_by == pod_uid
         if job.cancelled_at is not None or self._begun_by(pod_uid):
             return False
-        self._jobs[job_id] = replace(job, started_at=at, begun_by=pod_uid, pod=pod)
+        begun = replace(job, started_at=at, begun_by=pod_uid, pod=pod, tells_end=tells_end)
+        self._jobs[job_id] = begun
         return True
 
     async def end(self, job_id: str, end: LocalEnd) -> LocalEnd | None:
@@ -65,6 +71,13 @@ class MemoryLocalJobs:
         if job.end is None:
             self._jobs[job_id] = replace(job, end=end, script="", env={}, needs=frozenset())
         return job.end or end
+
+    async def told(self, job_id: str, *, files_note: str) -> None:
+        job = self._jobs.get(job_id)
+        if job is None or job.end is None or job.end.more_until is None:
+            return
+        note = job.end.files_note or files_note
+        self._jobs[job_id] = replace(job, end=replace(job.end, more_until=None, files_note=note))
 
     async def cancel(self, job_id: str, at: datetime) -> bool:
         job = self._jobs.get(job_id)

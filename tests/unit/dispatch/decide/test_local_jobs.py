@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,23 +11,26 @@ import pytest
 from remuda.agent.decide.recorded import State, VmRecord
 from remuda.agent.decide.verdict import settle
 from remuda.dispatch.decide.local_jobs import (
+    TOLD_WITHIN,
     Runs,
     Waits,
     deadline_of,
     exit_of,
     how_far,
+    output_of,
     stop_reason,
     within,
 )
 from remuda.model.job import Claim, LiveClaim, Os, Session, Size
-from remuda.ports.local_jobs import LocalEnd
+from remuda.model.output import Output
+from remuda.ports.local_jobs import LocalEnd, LocalJob
 from remuda.ports.vms import Ending, RunEnd
 from tests.support.jobs import START
 from tests.support.local_jobs import a_local_job, an_end
 
 NOW = START + timedelta(minutes=5)
 SIZE = Size(2, 4096)
-BEGUN = a_local_job(started_at=START, begun_by="u1", pod="a")
+BEGUN = a_local_job(started_at=START, begun_by="u1", pod="a", tells_end=True)
 
 
 def a_claim(uid: str = "u1") -> LiveClaim:
@@ -54,6 +58,11 @@ def a_session(uid: str = "u1", **changes: Any) -> Session:  # noqa: ANN401 - fie
         started_at=START,
         **changes,
     )
+
+
+def read_off(conclusion: str, at: datetime = NOW, **changes: Any) -> LocalEnd:  # noqa: ANN401 - fields
+    """Return an end that its agent has still to confirm."""
+    return ended(conclusion, at, more_until=NOW + TOLD_WITHIN, **changes)
 
 
 def ended(conclusion: str, at: datetime = NOW, **changes: Any) -> LocalEnd:  # noqa: ANN401 - fields
@@ -94,49 +103,56 @@ def ended(conclusion: str, at: datetime = NOW, **changes: Any) -> LocalEnd:  # n
             BEGUN,
             None,
             a_session(ended_at=NOW, exit_code=0, end_reason="Completed"),
-            ended("success", exit_code=0, reason="Completed"),
+            read_off("success", exit_code=0, reason="Completed"),
             id="a Pod that ended with 0 did its job",
+        ),
+        pytest.param(
+            replace(BEGUN, tells_end=False),
+            None,
+            a_session(ended_at=NOW, exit_code=0, end_reason="Completed"),
+            ended("success", exit_code=0, reason="Completed"),
+            id="nothing more is waited for from a Pod without an agent",
         ),
         pytest.param(
             BEGUN,
             None,
             a_session(ended_at=NOW, exit_code=137, end_reason="OOMKilled"),
-            ended("failure", exit_code=137, reason="OOMKilled"),
+            read_off("failure", exit_code=137, reason="OOMKilled"),
             id="a Pod that ended with another code failed",
         ),
         pytest.param(
             BEGUN,
             None,
             a_session(ended_at=NOW, exit_code=1, end_reason="NoExitReported"),
-            ended("failure", reason="NoExitReported"),
+            read_off("failure", reason="NoExitReported"),
             id="a code that its host made up for a VM that said nothing is no code",
         ),
         pytest.param(
             BEGUN,
             a_claim(),
             a_session(ended_at=NOW),
-            ended("lost", reason="its runner is gone"),
+            ended("lost", reason="its runner is gone", more_until=NOW),
             id="a Pod that ended without a code lost its job",
         ),
         pytest.param(
             a_local_job(started_at=START, begun_by="u1", pod="a", cancelled_at=START),
             None,
             a_session(ended_at=NOW),
-            ended("cancelled", reason="its runner is gone"),
+            ended("cancelled", reason="its runner is gone", more_until=NOW),
             id="a cancelled job whose Pod is gone is cancelled, not lost",
         ),
         pytest.param(
             BEGUN,
             None,
             None,
-            ended("lost", reason="nothing is known of its runner any more"),
+            ended("lost", reason="nothing is known of its runner any more", more_until=NOW),
             id="one of whose runner nothing is known is lost",
         ),
         pytest.param(
             BEGUN,
             a_claim("u2"),
             a_session("u2", ended_at=NOW, exit_code=0),
-            ended("lost", reason="nothing is known of its runner any more"),
+            ended("lost", reason="nothing is known of its runner any more", more_until=NOW),
             id="a later Pod of the same name says nothing about it",
         ),
     ],
@@ -169,7 +185,28 @@ def test_an_end_that_an_agent_saw_without_its_guests_word_names_no_code(
     )
     session = a_session(ended_at=NOW, exit_code=verdict.exit_code, end_reason=verdict.reason)
 
-    assert how_far(BEGUN, None, session, NOW) == ended("failure", reason=verdict.reason)
+    assert how_far(BEGUN, None, session, NOW) == read_off("failure", reason=verdict.reason)
+
+
+@pytest.mark.parametrize(
+    ("job", "output"),
+    [
+        pytest.param(BEGUN, Output.GROWING, id="one that is not over"),
+        pytest.param(
+            replace(BEGUN, end=ended("success")), Output.FINAL, id="one that told its end"
+        ),
+        pytest.param(
+            replace(BEGUN, end=read_off("success")), Output.AWAITED, id="one whose Pod told it"
+        ),
+        pytest.param(
+            replace(BEGUN, end=ended("success", more_until=NOW)),
+            Output.UNCONFIRMED,
+            id="one that has not told it in time",
+        ),
+    ],
+)
+def test_whether_all_is_here_that_a_job_printed(job: LocalJob, output: Output) -> None:
+    assert output_of(job, NOW) is output
 
 
 @pytest.mark.parametrize(

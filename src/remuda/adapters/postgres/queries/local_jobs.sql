@@ -16,14 +16,18 @@ SELECT job_id FROM local_jobs WHERE begun_by = $1;
 
 -- name: begin_local_job
 -- That a Pod begins one job only is a constraint of the table.
-UPDATE local_jobs SET started_at = coalesce(started_at, $4), begun_by = $2, pod = $3
+UPDATE local_jobs SET started_at = coalesce(started_at, $4), begun_by = $2, pod = $3, tells_end = tells_end OR $5
 WHERE job_id = $1 AND ended_at IS NULL AND (begun_by = $2 OR (begun_by IS NULL AND cancelled_at IS NULL))
 RETURNING job_id;
 
 -- name: end_local_job
 WITH met AS (DELETE FROM job_needs WHERE job_id = $1)
-UPDATE local_jobs SET ended_at = $2, conclusion = $3, exit_code = $4, reason = $5, files_note = $6, script = NULL, env = NULL
+UPDATE local_jobs SET ended_at = $2, conclusion = $3, exit_code = $4, reason = $5, files_note = $6, more_until = $7,
+    script = NULL, env = NULL
 WHERE job_id = $1 AND ended_at IS NULL;
+
+-- name: told_local_job
+UPDATE local_jobs SET more_until = NULL, files_note = coalesce(files_note, $2) WHERE job_id = $1 AND more_until IS NOT NULL;
 
 -- name: cancel_local_job
 UPDATE local_jobs SET cancelled_at = coalesce(cancelled_at, $2) WHERE job_id = $1 AND ended_at IS NULL RETURNING job_id;
