@@ -15,7 +15,7 @@ import structlog
 from remuda.control.queue import QueueSettings, WorkQueue
 from remuda.kube.core import POD, SERVICE_ACCOUNT
 from remuda.kube.names import POOL
-from remuda.ports.kube import Conflict, NotFound, Seen
+from remuda.ports.kube import NotFound, Seen
 
 if TYPE_CHECKING:
     from remuda.control.cache import Key
@@ -52,7 +52,11 @@ class Accounts:
 
 
 async def remove(reins: Reins, account: ServiceAccount) -> None:
-    """Remove a ServiceAccount, unless the server knows a Pod of its name or one is being made right now."""
+    """
+    Remove a ServiceAccount, unless the server knows a Pod of its name or one is being made right now.
+
+    Raises Conflict if somebody changed it since our view saw it: then it is to be looked at again, and not forgotten.
+    """
     if _is_awaited(reins, account):
         return
     try:
@@ -68,7 +72,7 @@ async def remove(reins: Reins, account: ServiceAccount) -> None:
             namespace=account.namespace,
             seen=Seen(uid=account.uid, resource_version=account.resource_version),
         )
-    except (NotFound, Conflict):
+    except NotFound:
         return
     log.info("service account removed", name=account.name, why="it has no Pod")
 

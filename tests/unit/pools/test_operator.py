@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from remuda.kube.core import POD
+from remuda.kube.core import POD, SERVICE_ACCOUNT
 from remuda.kube.names import MARK, OWNER, POOL_DRAIN
+from remuda.kube.patches import MergePatch
 from remuda.kube.runner_pool import RUNNER_POOL
 from remuda.model.runner import Phase
 from remuda.ports.kube import NotFound
@@ -377,6 +378,30 @@ async def test_an_account_stays_until_its_pod_is_let_go_and_then_goes_at_once(ra
     assert pod.name not in {p.name for p in await ranch.pods()}
     assert pod.name not in {account.name for account in await ranch.accounts()}
     assert {a.name for a in await ranch.accounts()} == {p.name for p in await ranch.pods()}
+
+
+@scenario()
+async def test_an_account_that_somebody_changed_meanwhile_is_looked_at_again_soon(
+    ranch: Ranch,
+) -> None:
+    """As others do that note something on each ServiceAccount: a sweep, which would find it too, is far away."""
+    ranch.host()
+    await ranch.add_pool(replicas=1)
+    ranch.operator()
+    await ranch.warm(1)
+    (pod,) = await ranch.pods()
+
+    async def note(said: str) -> None:
+        if said.startswith("DELETE") and said.endswith(f"/serviceaccounts/{pod.name}"):
+            ranch.tap.before = None
+            patch = MergePatch({"metadata": {"annotations": {"example.com/seen": "yes"}}})
+            await ranch.kube.patch(SERVICE_ACCOUNT, pod.name, patch, namespace=SPACE)
+
+    ranch.tap.before = note
+    await ranch.end(pod.name)
+    await ranch.later(20)
+    assert ranch.tap.before is None
+    assert pod.name not in {account.name for account in await ranch.accounts()}
 
 
 @scenario()
