@@ -55,13 +55,32 @@ def test_names_that_are_made_up_do_not_reach_the_server_for_ever() -> None:
         clock, kube = SimClock(asyncio.get_running_loop()), FakeKube()
         pools = FreshPools(kube, SPACE, clock=clock)
 
-        answers = await asyncio.gather(*(pools.get(f"made-up-{n}") for n in range(500)))
+        answers = await asyncio.gather(
+            *(pools.get(f"made-up-{n}") for n in range(500)), return_exceptions=True
+        )
 
-        assert set(answers) == {None}
+        assert answers[:ABSENT_MAX] == [None] * ABSENT_MAX
+        assert {type(answer) for answer in answers[ABSENT_MAX:]} == {Unavailable}
         assert looks(kube) == ABSENT_MAX
         await clock.sleep(ABSENT_S)
         await pools.get("made-up-0")
         assert looks(kube) == ABSENT_MAX + 1
+
+    run(play)
+
+
+def test_a_pool_that_is_there_is_never_said_to_be_absent_whatever_names_others_make_up() -> None:
+    async def play() -> None:
+        clock, kube = SimClock(asyncio.get_running_loop()), FakeKube()
+        pools = FreshPools(kube, SPACE, clock=clock)
+        await kube.put(a_new_pool("there"))
+        for number in range(ABSENT_MAX):
+            assert await pools.get(f"made-up-{number}") is None
+
+        with pytest.raises(Unavailable, match="too many"):
+            await pools.get("there")
+        await clock.sleep(ABSENT_S)
+        assert await pools.get("there") is not None
 
     run(play)
 
