@@ -128,7 +128,7 @@ class StampedPods:
         self._mended(pod, act.why, "stamp taken off")
 
     async def _reap(self, act: Reap) -> None:
-        """Delete a Pod. Its ServiceAccount is the operator's: until the Pod is gone, its agent speaks with that token."""
+        """Delete a Pod. Its ServiceAccount is the operator's: its agent speaks with that until the Pod is gone."""
         pod, namespace = act.pod, self._parts.settings.namespace
         seen = Seen(uid=pod.uid, resource_version=pod.version)
         try:
