@@ -162,6 +162,12 @@ def bootstrap(  # noqa: PLR0913 - one per option
         remuda host bootstrap ... --builder https://github.com/acme --registration-token -
     """  # noqa: D301 - click's own mark for text that must not be re-wrapped
     builder = None
+    if token_file is not None and not github_url:
+        raise BadInput(
+            "A registration token was given for a host that is no builder",
+            why="--registration-token is there and --builder is not",
+            fix="Add --builder https://github.com/ORGANISATION, or leave the token out",
+        )
     if github_url:
         builder = BuilderConfig(
             github_url=github_url,
