@@ -32,8 +32,10 @@ from tests.support.eventually import eventually
 from tests.support.scripted_mac.place import a_place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
+
+    from remuda.ports.host_shell import HostShell
 
 LONG_S = 120.0
 SHELLS = sorted({found for name in ("sh", "dash", "bash", "zsh") if (found := shutil.which(name))})
@@ -101,17 +103,44 @@ async def test_a_command_that_takes_too_long_is_dead_on_the_host(
         if note.exists():
             break
     assert note.read_text().strip().isdigit(), "it had begun"
+    await eventually(living(over_ssh, shell, note), lambda alive: not alive, within_s=LONG_S)
+    await shells.close(shell)
 
-    async def left() -> bytes:
-        return (
-            await shell.run(Command(words=("/contract/living", note.name), timeout_s=LONG_S))
-        ).stdout
 
-    (over_ssh.place.root / "contract/living").write_text(
-        '#!/usr/libexec/bash\nread -r pid <"/tmp/$1"; [ -d "/proc/$pid" ] && echo alive || echo gone\n'
+def living(over_ssh: OverSsh, shell: HostShell, note: Path) -> Callable[[], Awaitable[bool]]:
+    """Return what asks the host whether the program that wrote this note still runs."""
+    asks = over_ssh.place.root / "contract/living"
+    asks.write_text(
+        '#!/usr/libexec/bash\nread -r pid <"/tmp/$1"; [ -n "$pid" ] && [ -d "/proc/$pid" ]\n'
     )
-    (over_ssh.place.root / "contract/living").chmod(0o755)
-    await eventually(left, lambda said: said == b"gone\n", within_s=LONG_S)
+    asks.chmod(0o755)
+
+    async def asked() -> bool:
+        command = Command(words=("/contract/living", note.name), timeout_s=LONG_S)
+        return (await shell.run(command)).code == 0
+
+    return asked
+
+
+@pytest.mark.parametrize("root", [False, True])
+async def test_a_command_that_is_cancelled_is_dead_on_the_host(
+    over_ssh: OverSsh, *, root: bool
+) -> None:
+    over_ssh.prepare()
+    note = over_ssh.place.path(f"/private/tmp/hangs-cancelled-{root}")
+    hanging = Command(words=("/contract/hangs", f"cancelled-{root}"), root=root, timeout_s=LONG_S)
+    shells = over_ssh.shells()
+    shell = await shells.open(over_ssh.target())
+
+    async def begun() -> bool:
+        return note.exists() and note.read_text().strip().isdigit()
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(shell.run(hanging), name="running")
+        await eventually(begun, within_s=LONG_S)
+        running.cancel()
+    assert running.cancelled()
+    await eventually(living(over_ssh, shell, note), lambda alive: not alive, within_s=LONG_S)
     await shells.close(shell)
 
 

@@ -63,8 +63,12 @@ class SshShell:
             ) from None
         except (OSError, asyncssh.Error):
             raise self._broken(command) from None
-        except (UploadUnreadable, asyncio.CancelledError):
+        except UploadUnreadable:
             session.close()
+            raise
+        except asyncio.CancelledError:
+            # Whoever leads next does the same work there: what is root's does not end with the session.
+            await self._end(command, session)
             raise
 
     async def hang_up(self, within_s: float) -> None:
@@ -101,11 +105,10 @@ class SshShell:
         )
 
     async def _end(self, command: Command, session: _Session) -> None:
-        """Kill what runs too long: by the session's own signal, and through sudo what is root's."""
-        _, number = without_pid(bytes(session.stderr.kept))
+        """Kill what must not go on: by the session's own signal, and through sudo what is root's."""
         with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
             async with asyncio.timeout(KILL_S):
-                if number is not None:
+                if (number := await session.number()) is not None:
                     await self._kill(number, as_root=command.root)
         session.close()
 
@@ -145,6 +148,17 @@ class _Session:
     process: asyncssh.SSHClientProcess[bytes] | None = None
     stdout: _Kept = field(default_factory=_Kept)
     stderr: _Kept = field(default_factory=_Kept)
+
+    async def number(self) -> int | None:
+        """Return the number of the process, which is the first that it says. None: it ended without a word."""
+        _, found = without_pid(bytes(self.stderr.kept))
+        while found is None and self.process is not None:
+            piece = await self.process.stderr.read(PIECE_BYTES)
+            if not piece or self.stderr.cut:
+                break
+            self.stderr.kept += piece
+            _, found = without_pid(bytes(self.stderr.kept))
+        return found
 
     def close(self) -> None:
         """Send the signal and close the channel, whatever becomes of either."""
