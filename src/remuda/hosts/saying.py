@@ -35,13 +35,16 @@ _FIXES: Final = {
     "BootstrapFailed": "Mend what it says; then annotate the Host with remuda.dev/retry=true, or wait half an hour",
     "UpdateFailed": "Mend what it says; then annotate the Host with remuda.dev/retry=true, or wait half an hour",
     "NeedsAPerson": "Mend what it says; then annotate the Host with remuda.dev/retry=true",
+    "RenewalFailed": "Mend what it says; then annotate the Host with remuda.dev/retry=true",
     "NotHealthy": "Look at the agent's log on the host (/var/log/remuda/agent.log); then annotate the Host with"
     " remuda.dev/retry=true",
     "NodeNotReady": "Look at the agent's log on the host (/var/log/remuda/agent.log)",
 }
 """What a person can do, by the reason. Where there is none, there is nothing to do but wait."""
 _TRIES: Final = frozenset({Do.BOOTSTRAP, Do.UPDATE})
-_TRIED: Final = frozenset({"Retrying", "BootstrapFailed", "UpdateFailed", "NeedsAPerson"})
+_TRIED: Final = frozenset(
+    {"Retrying", "BootstrapFailed", "UpdateFailed", "NeedsAPerson", "RenewalFailed"}
+)
 _MACHINE_DEEDS: Final = frozenset({Do.ADOPT, Do.REBOOT, Do.RELEASE})
 _FINE: Final = frozenset({"Taken", "Returned"})
 

@@ -114,6 +114,32 @@ def failed(times: int, ago: timedelta = timedelta(minutes=5)) -> dict[str, Any]:
         ({**READY, "cordoned": True}, Do.REST, Phase.READY, "Ready"),
         ({**READY, **failed(5)}, Do.REST, Phase.READY, "Ready"),
         ({**READY, "identity_due": True}, Do.UPDATE, Phase.UPDATING, "RenewingIdentity"),
+        (
+            {**READY, "identity_due": True, "phase": Phase.DRAINING},
+            Do.DRAIN,
+            Phase.DRAINING,
+            "Draining",
+        ),
+        (
+            {**READY, "identity_due": True, "phase": Phase.DRAINING, **EMPTY},
+            Do.UPDATE,
+            Phase.UPDATING,
+            "RenewingIdentity",
+        ),
+        (
+            {**READY, "identity_due": True, **failed(1, timedelta(0))},
+            Do.REST,
+            Phase.READY,
+            "RenewalFailed",
+        ),
+        ({**READY, "identity_due": True, **failed(1)}, Do.UPDATE, Phase.UPDATING, "RenewingIdentity"),
+        ({**READY, "identity_due": True, **failed(5)}, Do.REST, Phase.READY, "RenewalFailed"),
+        (
+            {**READY, "identity_due": True, **failed(AT_ONCE, timedelta(days=9))},
+            Do.REST,
+            Phase.READY,
+            "RenewalFailed",
+        ),
         # --- an update
         (DRIFTED, Do.UPDATE, Phase.UPDATING, "Updating"),
         (
@@ -156,6 +182,24 @@ def failed(times: int, ago: timedelta = timedelta(minutes=5)) -> dict[str, Any]:
             Do.REST,
             Phase.FAILED,
             "NotHealthy",
+        ),
+        (
+            {**READY, "phase": Phase.DRAINING, "node": NodeState.NOT_READY, **failed(8, timedelta(hours=1))},
+            Do.DRAIN,
+            Phase.DRAINING,
+            "Draining",
+        ),
+        (
+            {
+                **READY,
+                "phase": Phase.DRAINING,
+                "node": NodeState.NOT_READY,
+                **EMPTY,
+                **failed(8, timedelta(hours=1)),
+            },
+            Do.UPDATE,
+            Phase.UPDATING,
+            "Retrying",
         ),
         # --- leaving
         ({"deleting": True}, Do.FORGET, Phase.RELEASING, "Deleted"),

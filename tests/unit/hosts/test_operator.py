@@ -204,6 +204,42 @@ def test_a_busy_host_is_drained_before_it_is_changed() -> None:
     play(story)
 
 
+def test_a_credential_whose_renewal_would_end_vms_waits_for_them() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        await a_vm(ranch, "vm", "mini")
+        ranch.macs.harms = True
+        due = MergePatch({"status": {"identityRenewAt": "2000-01-01T00:00:00Z"}})
+        await ranch.kube.patch(HOST, "mini", due, namespace=SPACE, subresource="status")
+        await ranch.phase("mini", "Draining")
+        await ranch.clock.sleep(3600)
+        assert len(ranch.macs.attempts) == 2, "it is not tried in a circle"
+        assert (await ranch.kube.get(NODE, "mini")).spec.unschedulable
+
+        await ranch.kube.delete(POD, "vm", namespace=SPACE, grace_s=0)
+        await ranch.phase("mini", "Ready")
+        assert ranch.macs.attempts[2:] == [("mini", Mode.DRIFT, True)]
+
+    play(story)
+
+
+def test_a_renewal_whose_login_is_refused_is_tried_once() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        ranch.macs.dead = lambda: LoginRefused("mini", why="the key is not taken", fix="Mend it")
+        due = MergePatch({"status": {"identityRenewAt": "2000-01-01T00:00:00Z"}})
+        await ranch.kube.patch(HOST, "mini", due, namespace=SPACE, subresource="status")
+        await ranch.clock.sleep(3 * 3600)
+        assert len(ranch.macs.attempts) == 2
+        host = await ranch.get("mini")
+        assert (host.status.phase, condition(host, "Ready")[1]) == ("Ready", "RenewalFailed")
+        assert "the key is not taken" in condition(host, "Ready")[2]
+
+    play(story)
+
+
 def test_a_paused_host_is_left_alone_and_can_still_be_deleted() -> None:
     async def story(ranch: Ranch) -> None:
         await ranch.host("mini")

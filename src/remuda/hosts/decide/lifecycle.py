@@ -215,11 +215,7 @@ def _configuration(seen: Seen, limits: Limits, now: datetime) -> Decision | None
         return _update(seen, limits, now, Do.BOOTSTRAP, why)
     if seen.config_hash != seen.wanted_hash:
         return _update(seen, limits, now, Do.UPDATE, "the fleet's configuration changed")
-    if seen.identity_due and not _waits(seen, limits.pause, now):
-        # No VM suffers from a new credential, so no roll is waited for.
-        why = "the agent's credential ends soon"
-        return Decision(Do.UPDATE, Phase.UPDATING, "RenewingIdentity", why)
-    return None
+    return _renewal(seen, limits, now) if seen.identity_due else None
 
 
 # --- Leaving ---------------------------------------------------------------------------------------------------------
@@ -322,6 +318,22 @@ def _update(seen: Seen, limits: Limits, now: datetime, do: Do, why: str) -> Deci
     return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
 
 
+def _renewal(seen: Seen, limits: Limits, now: datetime) -> Decision | None:
+    """Bring a new credential. The host has the wanted configuration, so no roll is waited for."""
+    why = "the agent's credential ends soon"
+    failed = attempts(seen)
+    pause = limits.retry_after if failed >= limits.updates_max else limits.pause
+    if needs_a_person(seen) or (failed and _waits(seen, pause, now)):
+        worked = seen.phase in (Phase.READY, Phase.NOT_READY)
+        if not (worked or is_healthy(seen, limits, now)):
+            return None
+        phase = Phase.READY if seen.node is NodeState.READY else Phase.NOT_READY
+        text = f"{why}, and the attempt to bring a new one failed"
+        return Decision(Do.REST, phase, "RenewalFailed", text, limits.pause)
+    start = Decision(Do.UPDATE, Phase.UPDATING, "RenewingIdentity", why)
+    return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
+
+
 def _held_back(seen: Seen, limits: Limits) -> Decision:
     """Wait for a turn in the roll. The host works on with what it has."""
     if seen.phase is Phase.FAILED:
@@ -343,7 +355,8 @@ def _rest(seen: Seen, limits: Limits, now: datetime) -> Decision:
         return Decision(Do.UNDRAIN, phase, "Undraining", why, timedelta(seconds=5))
     if is_healthy(seen, limits, now):
         return Decision(Do.REST, Phase.READY, "Ready", "it is as it should be", limits.look_again)
-    if seen.phase in (Phase.READY, Phase.NOT_READY, Phase.DRAINING):
+    retries = seen.phase is Phase.DRAINING and is_given_up(seen, limits)
+    if seen.phase in (Phase.READY, Phase.NOT_READY, Phase.DRAINING) and not retries:
         return _not_well(seen, limits)
     return _unproven(seen, limits, now)
 
@@ -367,7 +380,8 @@ def _unproven(seen: Seen, limits: Limits, now: datetime) -> Decision:
         text = "its Node does not stay Ready with the new configuration"
         return Decision(Do.REST, Phase.FAILED, "NotHealthy", text, limits.look_again)
     text = "its Node did not become Ready; it is tried once more"
-    return Decision(Do.UPDATE, Phase.UPDATING, "Retrying", text)
+    start = Decision(Do.UPDATE, Phase.UPDATING, "Retrying", text)
+    return _when_empty(seen, limits, now, start) if seen.phase is Phase.DRAINING else start
 
 
 def _not_well(seen: Seen, limits: Limits) -> Decision:
