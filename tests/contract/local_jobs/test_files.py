@@ -259,6 +259,19 @@ async def test_what_a_job_that_runs_sent_back_makes_no_room(both: LocalStore) ->
     assert await both.files.get(running) is not None
 
 
+async def test_nothing_goes_where_all_that_may_go_makes_too_little_room(both: LocalStore) -> None:
+    names = [await came_back(both, number) for number in (1, 2, 3)]
+    for name in names[1:]:
+        await both.files.given(name, at=START)
+
+    too_large = a_file(size_bytes=701)
+    assert await both.files.append(too_large, 0, b"x", at=LATER) is FileRefusal.NO_ROOM
+    assert [await both.files.get(name) is not None for name in names] == [True, True, True]
+    fits = a_file(size_bytes=700)
+    assert await both.files.append(fits, 0, b"x", at=LATER) == 1
+    assert [await both.files.get(name) is not None for name in names] == [True, False, False]
+
+
 async def test_many_at_once_make_room_without_waiting_for_each_other(both: LocalStore) -> None:
     names = [await came_back(both, number, 90) for number in range(11)]
     for name in names:
@@ -274,6 +287,13 @@ async def test_many_at_once_make_room_without_waiting_for_each_other(both: Local
     # One who finds that others make room at this moment may be refused: it asks again.
     assert set(answers) <= {1, FileRefusal.NO_ROOM}
     assert 1 in answers
+    new = [await both.files.get(f"ann-{n}") is not None for n in range(8)]
+    assert new == [answer == 1 for answer in answers]
+    old = [await both.files.get(name) is not None for name in names]
+    assert old.count(False) == new.count(True), (
+        "each that came let one go, and one that was refused none"
+    )
+    assert 90 * (old.count(True) + new.count(True)) <= TOTAL_MAX
 
 
 async def test_with_a_job_that_is_forgotten_its_archives_go(

@@ -56,7 +56,7 @@ class PostgresLocalFiles:
         return int(row["kept_bytes"])
 
     async def _has_room(self, c: Pooled, size: int, at: datetime) -> bool:
-        """Say whether there is room for so much more; make some if need be."""
+        """Say whether there is room for so much more; make some if need be, and if that is enough."""
         over = await c.fetchval(query("local_files_total")) + size - self._total_max_bytes
         if over <= 0:
             return True

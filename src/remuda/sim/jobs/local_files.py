@@ -68,15 +68,18 @@ class MemoryLocalFiles:
         return found if found.file.size_bytes == file.size_bytes else FileRefusal.OTHER_SIZE
 
     def _has_room(self, size: int, at: datetime) -> bool:
-        """Say whether there is room for so much more; make some if need be."""
+        """Say whether there is room for so much more; make some if need be, and if that is enough."""
         makes_room = sorted(
             (kept.file.fetched_at, file_id)
             for file_id, kept in self._files.items()
             if kept.file.fetched_at is not None and self._was_fetched(kept, at - MAKES_ROOM_AFTER)
         )
-        while self._total() + size > self._total_max_bytes and makes_room:
+        over = self._total() + size - self._total_max_bytes
+        if over > sum(self._files[file_id].file.size_bytes for _, file_id in makes_room):
+            return False
+        while self._total() + size > self._total_max_bytes:
             del self._files[makes_room.pop(0)[1]]
-        return self._total() + size <= self._total_max_bytes
+        return True
 
     def _total(self) -> int:
         return sum(kept.file.size_bytes for kept in self._files.values())

@@ -34,15 +34,18 @@ UPDATE local_files SET fetched_by = $2 WHERE file_id = $1 AND fetched_by IS DIST
 UPDATE local_files SET fetched_at = $2 WHERE file_id = $1 AND way = 'out';
 
 -- name: evict_local_files
--- As many as make room, the first that was fetched first. Others who do the same now have theirs.
+-- As many as make room, the first that was fetched first; none where all of them make too little. Others who do the same
+-- now have theirs.
 WITH old AS MATERIALIZED (
     SELECT f.file_id, f.size_bytes, f.fetched_at FROM local_files f JOIN local_jobs l ON l.job_id = f.job_id
     WHERE f.way = 'out' AND f.fetched_at < $1 AND l.ended_at IS NOT NULL
     ORDER BY f.fetched_at, f.file_id FOR UPDATE OF f SKIP LOCKED
 ), line AS (
-    SELECT o.file_id, sum(o.size_bytes) OVER (ORDER BY o.fetched_at, o.file_id) - o.size_bytes AS freed FROM old o
+    SELECT o.file_id, sum(o.size_bytes) OVER (ORDER BY o.fetched_at, o.file_id) - o.size_bytes AS freed,
+        sum(o.size_bytes) OVER () AS at_most
+    FROM old o
 )
-DELETE FROM local_files WHERE file_id IN (SELECT l.file_id FROM line l WHERE l.freed < $2);
+DELETE FROM local_files WHERE file_id IN (SELECT l.file_id FROM line l WHERE l.freed < $2 AND l.at_most >= $2);
 
 -- name: read_local_file
 -- From the piece that the offset falls into: pieces follow each other without a gap.
