@@ -194,8 +194,9 @@ def operate(  # noqa: PLR0913 - one parameter per option is how click works
     """
     Run the host operator: Macs from Host objects, bootstrapped over SSH and kept as they should be.
 
-    It runs until SIGTERM or SIGINT. Start two or more: one leads, the others take over when it is gone. A new agent,
-    Tart or rule is given by starting it anew with that; it goes over the fleet a few hosts at a time.
+    It runs until SIGTERM or SIGINT. Start two or more: one leads, the others take over when it is gone. A new agent or
+    rule is given by starting it anew with that; it goes over the fleet a few hosts at a time. A new Tart is given so to
+    new hosts, and to others when they are annotated with remuda.dev/retry=true.
 
     \b
     Examples:
