@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from remuda.agent.held_jobs import HeldJobs
     from remuda.agent.ledger import Threads
     from remuda.agent.mailbox import HostMailbox
-    from remuda.agent.parts import Denied, RunnerRef
+    from remuda.agent.parts import Denied, RunnerRef, ToldToStop
     from remuda.ports.clock import Clock
     from remuda.ports.desk import Desks, GoHome, HandedJob
     from remuda.ports.ids import Ids
@@ -96,8 +96,8 @@ class DispatchJobs:
         """Forget the kept job: it is in the mailbox and durable. To do it twice is no error."""
         await drop(self._held, self._threads, runner)
 
-    async def follow(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:
-        """Tell dispatch the job's output while it runs. Returns only if the job must stop: why. Else runs for ever."""
+    async def follow(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> ToldToStop:
+        """Tell dispatch the job's output while it runs. Returns only if the job must stop. Else runs for ever."""
         if _is_local(record):
             return await self._runner(runner).telling.follow(record, mailbox)
         while True:

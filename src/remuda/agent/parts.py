@@ -55,6 +55,15 @@ class Denied:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToldToStop:
+    """Dispatch wants a job to end."""
+
+    why: str
+    overdue: bool = False
+    """Because its time is over, by the clock of dispatch. Nobody cancelled it."""
+
+
 class Jobs(Protocol):
     """Dispatch, for all VMs of this host, each with its own Pod's token."""
 
@@ -71,8 +80,8 @@ class Jobs(Protocol):
         """Forget the kept job: it is in the mailbox and durable. To do it twice is no error."""
         ...
 
-    async def follow(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:
-        """Tell dispatch the job's output while it runs. Returns only if the job must stop: why. Else runs for ever."""
+    async def follow(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> ToldToStop:
+        """Tell dispatch the job's output while it runs. Returns only if the job must stop. Else runs for ever."""
         ...
 
     async def collect(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:

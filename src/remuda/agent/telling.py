@@ -16,6 +16,7 @@ import structlog
 from remuda.agent.decide.verdict import is_reported
 from remuda.agent.following import Piece, Stream
 from remuda.agent.mailbox import HostMailboxError
+from remuda.agent.parts import ToldToStop
 from remuda.control.pace import Pace
 from remuda.ports.desk import JobReport, NotYou
 from remuda.ports.dispatch import DispatchError
@@ -61,8 +62,8 @@ class Telling:
     _is_nobody: bool = False
     """Whether the runner's ServiceAccount is gone: then no token can be had any more."""
 
-    async def follow(self, record: VmRecord, mailbox: HostMailbox) -> str:
-        """Tell the output. Returns only if the job must stop: why."""
+    async def follow(self, record: VmRecord, mailbox: HostMailbox) -> ToldToStop:
+        """Tell the output. Returns only if the job must stop."""
         pace = Pace(self.clock, self.ids)
         beat_at = self.clock.monotonic()
         while True:
@@ -75,7 +76,7 @@ class Telling:
                 await pace.after_failure()
                 continue
             if reply.stop:
-                return reply.stop
+                return ToldToStop(reply.stop, overdue=reply.overdue)
             beat_at = self.clock.monotonic() + self.times.beat_s
             if reply.log_offset is None:
                 self.stream.took(piece)

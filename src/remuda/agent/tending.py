@@ -14,7 +14,7 @@ from remuda.agent.decide.recorded import State, Verdict
 from remuda.agent.decide.verdict import failed, sent_home, settle, without_files
 from remuda.agent.known_pods import vm_container
 from remuda.agent.mailbox import LOOK_S, HostMailboxError, take_back_once_read
-from remuda.agent.parts import Denied
+from remuda.agent.parts import Denied, ToldToStop
 from remuda.agent.racing import first_of
 from remuda.model.mailbox import Holds
 from remuda.ports.desk import GoHome, HandedJob
@@ -23,7 +23,8 @@ from remuda.ports.vms import Power, TimedOut, VmsError
 if TYPE_CHECKING:
     from remuda.agent.care import Care, Sight, Tools
     from remuda.agent.decide.recorded import VmRecord
-    from remuda.agent.mailbox import Signs
+    from remuda.agent.mailbox import HostMailbox, Signs
+    from remuda.agent.parts import RunnerRef
     from remuda.kube.core import Pod
 
 log = structlog.get_logger(__name__)
@@ -103,24 +104,35 @@ class Tending:
         end = await first_of(
             lambda: self._until_over(care, record),
             lambda: first_of(
-                lambda: self._parts.jobs.follow(record, runner, mailbox),
+                lambda: self._until_told(care, record, runner, mailbox),
                 lambda: self._take_back(care),
             ),
         )
-        if isinstance(end, str):
-            end = await self._told_to_stop(care, record, end)
+        if isinstance(end, ToldToStop):
+            end = self._told_to_stop(care, record, end)
         if end is not None:
             await self._tools.over(care, record, await self._tools.collected(care, record, end))
 
-    async def _told_to_stop(self, care: Care, record: VmRecord, why: str) -> Verdict | None:
+    async def _until_told(
+        self, care: Care, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox
+    ) -> ToldToStop:
+        """Tell dispatch how the job goes until it must stop. That its time is over is no matter once it packs."""
+        while True:
+            told = await self._parts.jobs.follow(record, runner, mailbox)
+            packs = record.job_files and self._tools.signs(care).ended is not None
+            if not (told.overdue and packs):
+                return told
+            await self._parts.clock.sleep(self._parts.settings.look_s)
+
+    def _told_to_stop(self, care: Care, record: VmRecord, told: ToldToStop) -> Verdict | None:
         """End a job that dispatch wants no more of. One that ended before that keeps its exit code."""
         now, signs = self._parts.clock.now(), self._tools.signs(care)
         ended = signs.ended if record.job_files else None
         if ended is None:
-            message = f"Dispatch wants it to stop: {why}" if why else "Dispatch wants it to stop"
-            return failed("Cancelled", message, now)
-        if record.job_deadline is not None and now >= record.job_deadline:
-            return await self._until_over(care, record)  # its time was for the job, which is done
+            message = "Dispatch wants it to stop"
+            return failed("Cancelled", f"{message}: {told.why}" if told.why else message, now)
+        if told.overdue:
+            return None  # it ended at that moment, and packs: the next look watches on
         said = signs.exit or without_files(ended, CANCELLED)
         return settle(record, said, None, now, deleting=False)
 
@@ -200,7 +212,7 @@ class Tending:
         await self._tools.over(care, record, verdict)
         await self._parts.jobs.delivered(self._tools.runner(care, record))
 
-    async def _take_back(self, care: Care) -> str:
+    async def _take_back(self, care: Care) -> ToldToStop:
         """Remove the job once the guest has it. Never ends by itself: the watch goes on."""
         taken = False
         while True:

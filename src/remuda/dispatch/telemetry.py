@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from remuda.dispatch.decide.local_jobs import deadline_of, exit_of, stop_reason, within
+from remuda.dispatch.decide.local_jobs import deadline_of, exit_of, is_overdue, stop_reason, within
 from remuda.dispatch.local import TENANT, is_local
 from remuda.ports.jobs import Attribution, Execution
 from remuda.ports.local_files import Way
@@ -77,6 +77,8 @@ class Reply:
     """Why its job must stop, or must not begin."""
     log_offset: int | None = None
     """There is a gap: nothing from the log on was taken. Send it again from here."""
+    overdue: bool = False
+    """It must stop because its time is over, and for no other reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +139,16 @@ class Telemetry:
             offset, data = report.log.offset, report.log.data
             kept = await self.local.append_log(job.job_id, offset, data)
             if kept is not None and kept < offset:
-                return Reply(stop_reason(job, deadline, self.clock.now()), kept)
+                return replace(self._stop(job, deadline), log_offset=kept)
         if report.exit is not None:
             await self._exit(job, report.exit, deadline)
             return Reply()
-        return Reply(stop=stop_reason(job, deadline, self.clock.now()))
+        return self._stop(job, deadline)
+
+    def _stop(self, job: LocalJob, deadline: datetime | None) -> Reply:
+        now = self.clock.now()
+        overdue = is_overdue(job, deadline, now)
+        return Reply(stop=stop_reason(job, deadline, now), overdue=overdue)
 
     async def _begin(self, who: RunnerIdentity, held: _Held, job: LocalJob, report: Report) -> str:
         """

@@ -23,6 +23,7 @@ from remuda.agent.decide.recorded import ImageRecord, ImageState
 from remuda.agent.keeper import Keeper, KeeperParts
 from remuda.agent.ledger import Ledger
 from remuda.agent.metrics import AgentMetrics
+from remuda.agent.parts import ToldToStop
 from remuda.agent.record import RecordFolder
 from remuda.agent.settings import AgentSettings
 from remuda.agent.tending import IDLE_TIMEOUT
@@ -148,6 +149,7 @@ class Dispatch:
         self.begun: Counter[str] = Counter()
         self.ended: dict[str, Verdict] = {}
         self.stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.overdue = False
         self.deaf = False
 
     def add(self, job_id: str = "job-1", **more: Any) -> None:  # noqa: ANN401 - JSON
@@ -219,9 +221,10 @@ class PlainJobs:
         self._dispatch.held.pop(runner.pod_uid, None)
         self._life.point("after delivered")
 
-    async def follow(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:
+    async def follow(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> ToldToStop:
         del record, runner, mailbox
-        return await asyncio.shield(self._dispatch.stop)
+        why = await asyncio.shield(self._dispatch.stop)
+        return ToldToStop(why, overdue=self._dispatch.overdue)
 
     async def collect(self, record: VmRecord, runner: RunnerRef, mailbox: HostMailbox) -> str:
         del record, runner

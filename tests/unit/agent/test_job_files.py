@@ -340,10 +340,45 @@ async def test_a_job_that_ended_is_not_too_late_because_its_files_are_packed_aft
     deadline = barn.host.clock.now() + timedelta(seconds=20)
     await packing(barn, deadline=deadline.isoformat())
     await barn.later(20)
+    barn.host.dispatch.overdue = True
     barn.host.dispatch.stop.set_result("that time is over")  # as dispatch says then, too
     await barn.until_phase("Failed")
 
     assert end_of(barn) == (7, "Error", "")
+
+
+@scenario()
+async def test_a_clock_that_is_behind_dispatchs_makes_no_cancellation_of_a_deadline(
+    barn: Barn,
+) -> None:
+    barn.host.guests.packs_s = 30.0
+    deadline = barn.host.clock.now() + timedelta(seconds=60)
+    await packing(barn, deadline=deadline.isoformat())
+    await barn.later(10)
+    barn.host.dispatch.overdue = True
+    barn.host.dispatch.stop.set_result("that time is over")
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", "")
+
+
+@scenario()
+async def test_who_cancels_after_the_deadline_while_files_are_packed_does_not_wait_for_them(
+    barn: Barn,
+) -> None:
+    barn.host.guests.packs_s = 1e9
+    await packing(barn)
+    barn.host.dispatch.overdue = True
+    await barn.later(10)
+    barn.host.dispatch.stop.set_result("that time is over")
+    await barn.later(20)
+    assert "local-1" not in barn.host.dispatch.ended, "it may pack"
+    began = barn.host.clock.monotonic()
+    barn.host.dispatch.overdue = False  # and dispatch says that it was cancelled
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", CANCELLED)
+    assert barn.host.clock.monotonic() - began < 60
 
 
 @scenario(packed_within_s=20.0)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.agent.decide.recorded import VmRecord
+    from remuda.agent.parts import ToldToStop
     from remuda.ports.desk import JobReport
 
 RUNNING = a_local_record(State.DELIVERED, delivered_at=NOON)
@@ -83,7 +84,7 @@ class Scene:
 
     def followed(
         self, record: VmRecord = RUNNING
-    ) -> AbstractAsyncContextManager[asyncio.Task[str]]:
+    ) -> AbstractAsyncContextManager[asyncio.Task[ToldToStop]]:
         return _Followed(self, record)
 
     async def finish(self, verdict: Verdict = DONE) -> bool:
@@ -98,7 +99,7 @@ class _Followed:
         self._scene, self._record = scene, record
         self._group = asyncio.TaskGroup()
 
-    async def __aenter__(self) -> asyncio.Task[str]:
+    async def __aenter__(self) -> asyncio.Task[ToldToStop]:
         await self._group.__aenter__()
         jobs = self._scene.side.jobs
         self._task = self._group.create_task(
@@ -159,7 +160,7 @@ async def test_a_silent_job_is_asked_after_now_and_then_and_stops_when_told(scen
         assert 60 / 6 - 2 <= scene.book.beats <= 60 / 5 + 1
         scene.book.stop = "the job was cancelled"
         async with asyncio.timeout(10):
-            assert await following == "the job was cancelled"
+            assert (await following).why == "the job was cancelled"
 
 
 @story
@@ -170,7 +171,7 @@ async def test_a_job_that_prints_stops_when_told(scene: Scene) -> None:
         scene.book.stop = "its time is over"
         scene.prints(b"y")
         async with asyncio.timeout(5):
-            assert await following == "its time is over"
+            assert (await following).why == "its time is over"
 
 
 @story
@@ -224,7 +225,7 @@ async def test_more_output_than_dispatch_keeps_is_not_told(scene: Scene) -> None
         assert max(len(report.log) for _, report in scene.side.desks.told) <= PIECE_BYTES
         scene.book.stop = "enough"  # it still hears that
         async with asyncio.timeout(10):
-            assert await following == "enough"
+            assert (await following).why == "enough"
 
 
 @story

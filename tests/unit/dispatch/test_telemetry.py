@@ -107,7 +107,8 @@ async def test_a_job_past_its_deadline_is_told_to_stop_and_timed_out() -> None:
     shop.clock.forward(599)
     assert await shop.says(log=(0, b"")) == Reply()
     shop.clock.forward(1)
-    assert "600 s" in (await shop.says(log=(0, b""))).stop
+    told = await shop.says(log=(0, b""))
+    assert ("600 s" in told.stop, told.overdue) == (True, True)
     await shop.says(exit_code=143)
 
     assert (await shop.job(job_id)).conclusion == "timed_out"

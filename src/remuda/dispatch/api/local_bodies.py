@@ -295,6 +295,9 @@ class ReplyBody(BaseModel):
     """What a runner must know."""
 
     stop: str | None = Field(None, description="Why its job must stop, or must not begin")
+    overdue: bool | None = Field(
+        None, description="It must stop because its time is over: nobody cancelled it"
+    )
     log_offset: int | None = Field(
         None, description="Output is missing: neither `log` nor `exit` was taken. Send it from here"
     )
@@ -304,4 +307,8 @@ class ReplyBody(BaseModel):
         """Return None if there is nothing to say."""
         if not reply.stop and reply.log_offset is None:
             return None
-        return cls(stop=reply.stop or None, log_offset=reply.log_offset)
+        return cls(
+            stop=reply.stop or None,
+            overdue=reply.overdue or None,
+            log_offset=reply.log_offset,
+        )

@@ -139,9 +139,16 @@ def stop_reason(job: LocalJob, deadline: datetime | None, now: datetime) -> str:
         return f"the job is over: {job.end.conclusion}"
     if job.cancelled_at is not None:
         return "the job was cancelled"
-    if deadline is not None and deadline <= now:
+    if is_overdue(job, deadline, now):
         return f"the job may run for {job.timeout_s} s, and that time is over"
     return ""
+
+
+def is_overdue(job: LocalJob, deadline: datetime | None, now: datetime) -> bool:
+    """Tell whether a job must stop for no other reason than that its time is over."""
+    if job.end is not None or job.cancelled_at is not None:
+        return False
+    return deadline is not None and deadline <= now
 
 
 def within(moment: datetime | None, earliest: datetime | None, now: datetime) -> datetime:
