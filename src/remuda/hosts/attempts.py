@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 from msgspec.structs import replace
 
+from remuda.hosts.adopter import NotOurs
 from remuda.hosts.converging import Mode, Result
 from remuda.hosts.credentials import target_of
 from remuda.hosts.decide.lifecycle import AT_ONCE, Phase
@@ -25,6 +26,7 @@ from remuda.kube.quantity import parse_quantity
 from remuda.kube.times import whole_seconds
 from remuda.model.errors import RemudaError, Retry
 from remuda.ports.host_shell import HostKeyChanged
+from remuda.ports.machines import MachineGone
 
 if TYPE_CHECKING:
     from remuda.hosts.converging import Outcome, Pin
@@ -173,6 +175,8 @@ class Attempts:
         """
         try:
             return await self._gathered(host)
+        except (NotOurs, MachineGone):
+            raise  # there is no host to say it of any more
         except RemudaError as error:
             await self._not_the_hosts_fault(host, error)
             raise

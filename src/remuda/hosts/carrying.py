@@ -92,7 +92,10 @@ class Carrier:
         if not self._reins.settings.guards.drain:
             drained = True
         mode = Mode.FIRST if do is Do.BOOTSTRAP else Mode.DRIFT
-        await self._attempts.make(host, mode, drained=drained)
+        try:
+            await self._attempts.make(host, mode, drained=drained)
+        except (NotOurs, MachineGone) as error:
+            await self._lost(host, error)
 
     async def _give_up(self, host: Host, decision: Decision) -> None:
         limits = self._reins.settings.limits

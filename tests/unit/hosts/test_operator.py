@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from remuda.hosts.adopter import claim_of
 from remuda.hosts.converge import StepFailed
 from remuda.hosts.converging import Mode
@@ -432,6 +434,34 @@ def test_a_mac_that_was_renamed_by_somebody_is_let_go_and_never_touched_again() 
 
         assert lost.name == "somebody-else"
         assert str(lost.status) == "ready"
+
+    play(story)
+
+
+@pytest.mark.parametrize("how", ["renamed", "gone"])
+@pytest.mark.parametrize("when", ["bootstrap", "update"])
+def test_a_mac_that_is_lost_before_an_attempt_is_let_go_and_another_is_taken(
+    how: str, when: str
+) -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch)
+        if when == "bootstrap":
+            ranch.macs.errors = [unreachable()]
+        await ranch.host("mini", adopt_prefix="pool-")
+        await ranch.until("mini", lambda _: bool(ranch.macs.attempts))
+        if when == "update":
+            await ranch.phase("mini", "Ready")
+        lost = ranch.account.servers["id-0"]
+        if how == "gone":
+            ranch.account.servers.pop("id-0")
+        else:
+            lost.name = "somebody-else"
+        ranch.macs.config_hash = "v2"
+        host = await ranch.until("mini", lambda h: h.status.machine_id == "id-1")
+        await ranch.until("mini", lambda h: h.status.config_hash == "v2")
+
+        assert ranch.account.servers["id-1"].name == claim_of(host, SETTINGS).name
+        assert str(lost.status) == "ready", "it was not touched"
 
     play(story)
 
