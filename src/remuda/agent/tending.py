@@ -90,7 +90,14 @@ class Tending:
             await self._tools.write(care, record)
             await self._parts.jobs.delivered(self._tools.runner(care, record))
             return
-        record = replace(record, state=State.STARTED, job_id="", job_kind="", job_deadline=None)
+        record = replace(
+            record,
+            state=State.STARTED,
+            job_id="",
+            job_kind="",
+            job_deadline=None,
+            job_files=False,
+        )
         await self._tools.write(care, record)
 
     async def watch(self, care: Care, sight: Sight) -> None:

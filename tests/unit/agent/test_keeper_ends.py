@@ -13,7 +13,7 @@ from remuda.kube.core import POD
 from remuda.kube.names import JOB_DELIVERED, VM_CLEANUP
 from remuda.kube.patches import MergePatch
 from remuda.model.mailbox import READY
-from remuda.ports.desk import GoHome
+from remuda.ports.desk import GoHome, HandedJob, JobKind
 from remuda.ports.vms import vm_name
 from tests.unit.agent.barn import SPACE, Barn, played, scenario
 from tests.unit.agent.mortal import Life
@@ -368,21 +368,30 @@ async def test_an_orphan_that_never_got_its_job_is_not_left_to_it(barn: Barn) ->
     """Garbage collection leaves a day to a job; one that never came must not hold a slot for as long."""
     barn.start(_Until("before put job"))
     uid = await barn.add_pod()
-    barn.host.dispatch.add()
+    barn.host.dispatch.queue.put_nowait(
+        HandedJob(
+            job_id="job-1",
+            kind=JobKind.LOCAL,
+            runner_name="r",
+            document=b'{"job_id": "job-1", "script": "true"}',
+            wants_files=True,
+        )
+    )
     assert barn.agent is not None
     await asyncio.wait({barn.agent})
     patch = MergePatch({"metadata": {"finalizers": None}})
     await barn.kube.patch(POD, "mac-1", patch, namespace=SPACE)
     await barn.kube.delete(POD, "mac-1", namespace=SPACE, grace_s=0)
 
-    def state() -> str:
+    def record() -> tuple[str, bool]:
         written = (barn.host.folder / "records/vms" / f"{uid}.json").read_bytes()
-        return str(json.loads(written)["record"]["state"])
+        found = json.loads(written)["record"]
+        return found["state"], found.get("job_files", False)
 
-    assert state() == "delivering"
+    assert record() == ("delivering", True)
     barn.start()
     await barn.later(60)
-    assert state() == "started"
+    assert record() == ("started", False)
     assert barn.host.disk.vms[vm_name(uid)].running, (
         "stopped by garbage collection, after its grace"
     )
