@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from remuda.agent.collecting import CUT_SHORT, TOO_OLD
+from remuda.agent.collecting import CUT_SHORT, TOO_OLD, UNFINISHED
 from remuda.agent.decide.recorded import State
 from remuda.agent.decide.shown import Waits
 from remuda.agent.decide.verdict import is_reported
@@ -197,15 +197,19 @@ class Tools:
         """Have the files sent on that its job left, while the VM's place is still its own."""
         if not record.job_files:
             return verdict
-        note = CUT_SHORT
+        note, came = CUT_SHORT, False
         if is_reported(verdict):
             runner, mailbox = self.runner(care, record), self.mailbox(care.uid)
             sent = await self.parts.jobs.collect(record, runner, mailbox)
             if sent and not self.signs(care).takes_files:
                 sent = TOO_OLD
+            came = not sent
             note = verdict.files_note or sent
+            if came and note in UNFINISHED:
+                note = f"some may be missing: {note}"
         if note:
-            self.say(care, "FilesNotCollected", f"No files came back: {note}", warning=True)
+            how = "Of the files that were to come back" if came else "No files came back"
+            self.say(care, "FilesNotCollected", f"{how}: {note}", warning=True)
         return replace(verdict, files_note=note)
 
     async def over(

@@ -32,6 +32,8 @@ TOO_LATE: Final = "its guest took too long to pack them"
 VM_ENDED: Final = "its runner ended while it packed them"
 CANCELLED: Final = "it was told to stop while it packed them"
 OVERFULL: Final = "its guest filled its mailbox while it packed them"
+UNFINISHED: Final = frozenset({TOO_LATE, VM_ENDED, CANCELLED, OVERFULL})
+"""Our own words for a guest that did not say how its packing went. An archive may be there nevertheless."""
 TOO_OLD: Final = "the guest of its image is too old to pack any: build it anew"
 _NONE: Final = "its guest left none"
 _CHANGED: Final = "they changed while they were read"

@@ -95,6 +95,8 @@ class Guests:
     packs_s: float | None = None
     """How long they pack that; None: as guests of older images do, which say nothing before they have."""
     dies_packing: bool = False
+    leaves_early: bool = False
+    """Their archive is there before they die."""
     seen: dict[str, Guest] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -130,6 +132,8 @@ class Guests:
             box, said = self.vms.mailbox(name), {"code": self.code, "reason": "done"}
             if self.packs_s is not None:
                 (box / ENDED).write_text(json.dumps(said))
+                if self.leaves_early:
+                    (box / FILES_OUT).write_bytes(self.leaves)
                 if self.dies_packing:
                     self.vms.halt(name)
             if now < guest.job_at + self.job_s + (self.packs_s or 0.0):

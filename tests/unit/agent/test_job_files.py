@@ -16,10 +16,12 @@ from remuda.agent.decide.recorded import State
 from remuda.agent.jobs import JobTimes
 from remuda.agent.mailbox import HostMailbox
 from remuda.agent.parts import Denied
+from remuda.kube.core import EVENT
 from remuda.kube.names import JOB_DELIVERED
 from remuda.model.job_files import FILES_MAX_BYTES
 from remuda.model.mailbox import ENDED, EXIT, FILES_IN, FILES_NOTE, FILES_OUT, FILES_TAKEN, READY
 from remuda.ports.desk import FilesRefused, GoHome, HandedJob, NotYou, ReportReply, UploadRef
+from remuda.ports.kube import Query
 from tests.unit.agent.barn import Barn, scenario
 from tests.unit.agent.builders import UID
 from tests.unit.agent.desks import (
@@ -400,6 +402,19 @@ async def test_a_guest_that_dies_while_it_packs_has_said_how_its_job_ended(barn:
     await barn.until_phase("Failed")
 
     assert end_of(barn) == (7, "Error", VM_ENDED)
+
+
+@scenario()
+async def test_of_an_archive_that_came_nevertheless_some_may_be_missing(barn: Barn) -> None:
+    barn.host.guests.packs_s, barn.host.guests.dies_packing = 1e9, True
+    barn.host.guests.leaves_early = True
+    await packing(barn)
+    await barn.until_phase("Failed")
+
+    assert end_of(barn) == (7, "Error", f"some may be missing: {VM_ENDED}")
+    events = (await barn.kube.list(EVENT, Query())).items
+    (said,) = [event.message for event in events if event.reason == "FilesNotCollected"]
+    assert said.startswith("Of the files that were to come back")
 
 
 @scenario()
