@@ -15,8 +15,9 @@ from remuda.hosts.decide.facts import Facts
 from remuda.hosts.decide.parts.github_runner import lacks_token
 from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.plan import Plan, facts_needed, plan
-from remuda.hosts.decide.running import said
+from remuda.hosts.decide.running import BUSY, one_at_a_time, said
 from remuda.hosts.decide.step import Harm
+from remuda.hosts.scripts import script
 from remuda.model.errors import RemudaError, Retry
 from remuda.model.secret import HIDDEN
 from remuda.ports.host_shell import HostShellError
@@ -203,7 +204,9 @@ class Converger:
 
     async def _apply(self, step: Step) -> None:
         for command in step.apply:
-            ran = await self.shell.run(command)
+            ran = await self.shell.run(one_at_a_time(command, script("one-at-a-time")))
+            if ran.code == BUSY:
+                raise self._failed(replace(step, retry=Retry.SOON), said(ran))
             if ran.code != 0:
                 raise self._failed(step, self._meaning(step, ran))
 

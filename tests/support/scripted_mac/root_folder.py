@@ -59,6 +59,10 @@ esac
 exec /bin/busybox sleep "$(awk "BEGIN { print $1 / 100 }")"
 """
 """Time passes a hundred times as fast, but where something is undone after a time unless it was confirmed."""
+_PS = """\
+[ "$1 $2 $4 $5" = "-ww -p -o command=" ] || exit 1
+{ tr '\\0' ' ' </proc/"$3"/cmdline; } 2>/dev/null
+"""
 PF_CONF = """\
 #
 # Default PF configuration file.
@@ -171,6 +175,7 @@ def _programs(root: Path) -> None:
         (root / "bin" / name).symlink_to(f"/usr/bin/{name}")
     (root / "usr/sbin/chown").symlink_to("/usr/bin/chown")
     _logged(root / "usr/bin/sleep", _SLEEP)
+    _logged(root / "usr/bin/ps", _PS)
     inside = libexec / "tests/support/scripted_mac/programs"
     shutil.copytree(PROGRAMS, inside, ignore=shutil.ignore_patterns("__pycache__"))
     for path in OF_MAC:

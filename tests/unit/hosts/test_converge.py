@@ -24,6 +24,7 @@ from remuda.hosts.decide.parts.github_runner import NAME as GITHUB_RUNNER
 from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step
 from remuda.hosts.decide.wanted import BuilderConfig, FleetConfig, OwnConfig, Wanted
+from remuda.hosts.scripts import script
 from remuda.kube.host import Role
 from remuda.model.errors import RemudaError, Retry
 from remuda.model.secret import Secret
@@ -72,6 +73,7 @@ class Place:
             "see": self._see,
             "set": self._set,
             "ask": self._ask,
+            "/bin/sh": self._changed,
         }
         self.host = MemoryHost(user="m1", fingerprint="SHA256:x", keys={b"key"}, programs=programs)
 
@@ -85,6 +87,13 @@ class Place:
     async def _sudo(self, called: Called) -> Ran:
         del called
         return Ran(code=0 if self.host.rooted else 1)
+
+    async def _changed(self, called: Called) -> Ran:
+        """Run the program that a change is, as the script does that lets only one run."""
+        assert called.words[2] == script("one-at-a-time")
+        words = called.words[5:]
+        self.host.ran.append(words)
+        return await self.host.programs[words[0]](replace(called, words=words))
 
     async def _see(self, called: Called) -> Ran:
         del called
@@ -250,6 +259,14 @@ async def test_a_step_that_fails_names_host_step_and_cause(
     assert (caught.value.step, caught.value.retry) == ("word", retry)
     assert why in caught.value.why
     assert "canary-1" not in str(caught.value)
+
+
+async def test_a_change_that_waits_for_another_can_always_be_tried_again(wanted: Wanted) -> None:
+    place = Place(code=75, said=b"Another change is under way")
+    step = a_step(retry=Retry.NEVER, explain=lambda _: "the password is wrong")
+    with pytest.raises(StepFailed, match="Another change is under way") as caught:
+        await (await converger(place, wanted, OneWord(step))).run()
+    assert (type(caught.value), caught.value.retry) == (StepFailed, Retry.SOON)
 
 
 @dataclass(frozen=True)

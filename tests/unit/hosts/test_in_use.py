@@ -83,7 +83,7 @@ class Mini:
             VMS.command.words[0]: self._answer(lambda: self.tart),
             BUILDS.command.words[0]: self._answer(lambda: self.worker),
             "seen": self._answer(lambda: Ran(code=0, stdout=b"new" if self.done else b"old")),
-            "harmful": self._deed("session"),
+            "/bin/sh": self._deed("session"),
             "/sbin/shutdown": self._deed("reboot", lambda: self.shutdown),
         }
         self.shells.hosts["mini", 22] = MemoryHost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.ports.host_shell import Command, Stdin
@@ -9,6 +10,8 @@ from remuda.ports.host_shell import Command, Stdin
 if TYPE_CHECKING:
     from remuda.ports.host_shell import Ran
 
+BUSY: Final = 75
+"""The code of a change that was not begun, because another is under way: it can always be tried again."""
 SAID_MAX: Final = 400
 """Of what a command said, how much is shown to a person."""
 
@@ -28,6 +31,14 @@ def run_script(
     """
     words = ("/bin/sh", "-c", text, f"remuda-{name}", *args)
     return Command(words=words, root=root, stdin=stdin, timeout_s=timeout_s)
+
+
+def one_at_a_time(command: Command, text: str) -> Command:
+    """Return the command that makes this change when no other of its kind, root's or the account's, is under way."""
+    lock = "/var/run/remuda.lock" if command.root else ".remuda.lock"  # in the account's home
+    return replace(
+        command, words=("/bin/sh", "-c", text, "remuda-one-at-a-time", lock, *command.words)
+    )
 
 
 def said(ran: Ran) -> str:
