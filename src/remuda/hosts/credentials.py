@@ -7,18 +7,14 @@ place of a hidden one is no password and never tried: a wrong one turns automati
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import TYPE_CHECKING, Final
 
+from remuda.hosts import own_secrets
 from remuda.kube.core import SECRET
-from remuda.kube.core import Secret as KubeSecret
-from remuda.kube.host import HOST
-from remuda.kube.meta import ObjectMeta, OwnerReference
-from remuda.kube.patches import MergePatch
 from remuda.model.errors import RemudaError
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Target
-from remuda.ports.kube import AlreadyExists, NotFound
+from remuda.ports.kube import NotFound
 
 if TYPE_CHECKING:
     from remuda.kube.host import Host, SecretRef
@@ -63,10 +59,8 @@ async def target_of(
 
 async def forget_password(kube: Kube, host: Host) -> None:
     """Remove what a provider told: another Mac has another password."""
-    try:
-        await kube.delete(SECRET, password_secret(host.name), namespace=host.namespace)
-    except NotFound:
-        return
+    if host.spec.provider.scaleway:
+        await own_secrets.forget(kube, host, password_secret(host.name))
 
 
 async def _read(kube: Kube, host: Host, ref: SecretRef) -> Secret:
@@ -85,11 +79,9 @@ async def _read(kube: Kube, host: Host, ref: SecretRef) -> Secret:
 
 async def _told(kube: Kube, host: Host, machine: Machine) -> Secret:
     """Return the password that the provider tells, or told."""
-    try:
-        found = await kube.get(SECRET, password_secret(host.name), namespace=host.namespace)
-        kept = found.data.get(PASSWORD, b"")
-    except NotFound:
-        kept = b""
+    name = password_secret(host.name)
+    found = await own_secrets.find(kube, host, name)
+    kept = found.data.get(PASSWORD, b"") if found is not None else b""
     if machine.password is None:
         if kept:
             return Secret(kept)
@@ -99,23 +91,8 @@ async def _told(kube: Kube, host: Host, machine: Machine) -> Secret:
             f"Put it into a Secret and name that in spec.ssh.passwordSecretRef of Host {host.name}",
         )
     if machine.password.reveal() != kept:
-        await _keep(kube, host, machine.password)
+        await own_secrets.keep(kube, host, name, {PASSWORD: machine.password.reveal()})
     return machine.password
-
-
-async def _keep(kube: Kube, host: Host, password: Secret) -> None:
-    owner = OwnerReference(
-        api_version=HOST.api_version, kind=HOST.name, name=host.name, uid=host.uid
-    )
-    metadata = ObjectMeta(
-        name=password_secret(host.name), namespace=host.namespace, owner_references=(owner,)
-    )
-    data = {PASSWORD: password.reveal()}
-    try:
-        await kube.create(SECRET, KubeSecret(metadata=metadata, type="Opaque", data=data))
-    except AlreadyExists:
-        patch = MergePatch({"data": {PASSWORD: b64encode(password.reveal()).decode()}})
-        await kube.patch(SECRET, metadata.name, patch, namespace=host.namespace)
 
 
 def _missing(host: Host, why: str, fix: str) -> NoCredential:

@@ -20,16 +20,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from remuda.hosts import own_secrets
 from remuda.kube.certificates import NODE_SIGNER, SIGNING_REQUEST, SigningSpec
 from remuda.kube.certificates import CertificateSigningRequest as Request
-from remuda.kube.core import SECRET
-from remuda.kube.core import Secret as KubeSecret
-from remuda.kube.host import HOST
-from remuda.kube.meta import ObjectMeta, OwnerReference
+from remuda.kube.meta import ObjectMeta
 from remuda.kube.patches import MergePatch
 from remuda.model.errors import RemudaError
 from remuda.model.secret import Secret
-from remuda.ports.kube import AlreadyExists, NotFound, Seen
+from remuda.ports.kube import NotFound, Seen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -106,20 +104,16 @@ class KeptIdentities(ABC):
             return kept
         made = await self._sign(host)
         text = kubeconfig_of(self._server, made.certificate, made.key)
-        await self._keep(host, text)
+        await own_secrets.keep(self._kube, host, secret_name(host.name), {KUBECONFIG: text})
         return Identity(Secret(text), renew_at(made.certificate))
 
     async def remove(self, host: Host) -> None:
         """Forget a host's credential. What was signed stays good until its end: it opens one node, which is gone."""
-        try:
-            await self._kube.delete(SECRET, secret_name(host.name), namespace=host.namespace)
-        except NotFound:
-            return
+        await own_secrets.forget(self._kube, host, secret_name(host.name))
 
     async def _kept(self, host: Host) -> Identity | None:
-        try:
-            secret = await self._kube.get(SECRET, secret_name(host.name), namespace=host.namespace)
-        except NotFound:
+        secret = await own_secrets.find(self._kube, host, secret_name(host.name))
+        if secret is None:
             return None
         text = secret.data.get(KUBECONFIG, b"")
         certificate = certificate_in(text)
@@ -127,21 +121,6 @@ class KeptIdentities(ABC):
         if certificate is None or not _is_for(text, self._server, host.name):
             return None
         return Identity(Secret(text), renew_at(certificate))
-
-    async def _keep(self, host: Host, text: bytes) -> None:
-        data = {KUBECONFIG: b64encode(text).decode()}
-        owner = OwnerReference(
-            api_version=HOST.api_version, kind=HOST.name, name=host.name, uid=host.uid
-        )
-        metadata = ObjectMeta(
-            name=secret_name(host.name), namespace=host.namespace, owner_references=(owner,)
-        )
-        secret = KubeSecret(metadata=metadata, type="Opaque", data={KUBECONFIG: text})
-        try:
-            await self._kube.create(SECRET, secret)
-        except AlreadyExists:
-            patch = MergePatch({"data": {**data}})
-            await self._kube.patch(SECRET, secret.name, patch, namespace=host.namespace)
 
 
 class SignedIdentities(KeptIdentities):

@@ -11,7 +11,8 @@ from remuda.hosts.adopter import claim_of
 from remuda.hosts.converge import StepFailed
 from remuda.hosts.converging import Mode
 from remuda.hosts.credentials import password_secret
-from remuda.kube.core import NODE, POD, SECRET, Container, Pod, PodSpec
+from remuda.hosts.own_secrets import NotOurSecret, find, forget, keep
+from remuda.kube.core import NODE, POD, SECRET, Container, Pod, PodSpec, Secret
 from remuda.kube.host import HOST
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import HOST_DRAIN, HOST_KEY, PAUSED, RETRY, RUNNER
@@ -387,6 +388,67 @@ def test_a_password_that_nobody_tells_is_asked_for_and_costs_no_mac() -> None:
         await ranch.clock.sleep(3600)
         assert ranch.macs.attempts == []
         assert (await ranch.get("mini")).status.machine_id == "id-0"
+
+    play(story)
+
+
+async def a_secret(ranch: Ranch, name: str, **data: bytes) -> None:
+    metadata = ObjectMeta(name=name, namespace=SPACE)
+    await ranch.kube.create(SECRET, Secret(metadata=metadata, type="Opaque", data=data))
+
+
+async def secret_of(ranch: Ranch, name: str) -> dict[str, bytes]:
+    return dict((await ranch.kube.get(SECRET, name, namespace=SPACE)).data)
+
+
+def test_a_persons_own_secret_outlives_the_host() -> None:
+    async def story(ranch: Ranch) -> None:
+        await a_secret(ranch, "mini-password", password=b"mine")
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+
+        assert await secret_of(ranch, "mini-password") == {"password": b"mine"}
+
+    play(story)
+
+
+def test_a_persons_own_secret_is_not_written_over_and_outlives_a_rented_mac() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch, 1)
+        await a_secret(ranch, "mini-password", password=b"mine")
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.until(
+            "mini", lambda h: any(c.reason == "NotOurSecret" for c in h.status.conditions)
+        )
+        assert "mini-password" in condition(host, "Converged")[2]
+        assert ranch.macs.attempts == []
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+
+        assert await secret_of(ranch, "mini-password") == {"password": b"mine"}
+        assert ranch.account.servers["id-0"].name.startswith("pool-")
+
+    play(story)
+
+
+def test_what_is_kept_for_a_host_goes_with_it_and_nothing_else_does() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        host = await ranch.get("mini")
+        await a_secret(ranch, "theirs", kubeconfig=b"mine")
+        with pytest.raises(NotOurSecret):
+            await keep(ranch.kube, host, "theirs", {"kubeconfig": b"ours"})
+        await forget(ranch.kube, host, "theirs")
+        assert await secret_of(ranch, "theirs") == {"kubeconfig": b"mine"}
+
+        for value in (b"one", b"two"):
+            await keep(ranch.kube, host, "ours", {"kubeconfig": value})
+            assert await secret_of(ranch, "ours") == {"kubeconfig": value}
+        await forget(ranch.kube, host, "ours")
+        await forget(ranch.kube, host, "ours")
+        assert await find(ranch.kube, host, "ours") is None
 
     play(story)
 
