@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import io
 import tarfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remuda.adapters.ssh import SshSettings, SshShells
@@ -17,6 +18,7 @@ from remuda.hosts.parts import PARTS
 from remuda.kube.host import Role
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import HostShellError, Upload
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
     from tests.support.scripted_mac.place import Place
 
 TART = "2.32.1"
-MIDWAY_S = 0.05
-"""When a command is killed as it runs. Where within it that is, chance says."""
+BEGUN_S = 60.0
+_SHELL_AND_PROGRAM = 2
+"""How many programs of the Mac have begun when a command has: the account's shell, and what it becomes."""
 GOOD_AGENT = b"#!/bin/sh\n# remuda-mac: stays up\n"
 BAD_AGENT = b"#!/bin/sh\n# remuda-mac: crashes\n"
 KUBECONFIG = b"apiVersion: v1\nkind: Config\nusers: [{user: {token: canary-of-the-kubeconfig}}]\n"
@@ -106,6 +109,7 @@ class Watched:
     """A shell that counts commands, and may die before or in the midst of one."""
 
     shell: HostShell
+    place: Place
     dies_at: int | None = None
     """The index of the command that is not run any more, or is killed as it runs."""
     midway: bool = False
@@ -118,11 +122,29 @@ class Watched:
     async def run(self, command: Command) -> Ran:
         if self.dies_at is not None and len(self.ran) >= self.dies_at:
             if self.midway:
-                with contextlib.suppress(HostShellError):
-                    await self.shell.run(replace(command, timeout_s=MIDWAY_S))
+                await self._cut(command)
             raise Power
         self.ran.append(command)
         return await self.shell.run(command)
+
+    async def _cut(self, command: Command) -> None:
+        """Kill a command when it runs on the Mac. Where within it that is, chance says."""
+        before = self._programs()
+
+        async def begun() -> bool:
+            return running.done() or self._programs() >= before + _SHELL_AND_PROGRAM
+
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(self._ended(command), name="cut short")
+            await eventually(begun, within_s=BEGUN_S)
+            running.cancel()
+
+    def _programs(self) -> int:
+        return self.place.seen().count(b"\0\n")
+
+    async def _ended(self, command: Command) -> None:
+        with contextlib.suppress(HostShellError):
+            await self.shell.run(command)
 
 
 class MacClock(SystemClock):
@@ -163,7 +185,7 @@ class Run:
         try:
             return await Converger(
                 host=self.wanted.own.node,
-                shell=Watched(shell, self.dies_at, self.midway, self.ran),
+                shell=Watched(shell, self.place, self.dies_at, self.midway, self.ran),
                 wanted=self.wanted,
                 parts=self.parts,
                 clock=self.clock,
@@ -176,6 +198,6 @@ class Run:
     async def look(self) -> Plan:
         shells, shell = await self.opened()
         try:
-            return await look(Watched(shell, ran=self.ran), self.wanted, self.parts)
+            return await look(Watched(shell, self.place, ran=self.ran), self.wanted, self.parts)
         finally:
             await shells.close(shell)
