@@ -96,7 +96,7 @@ class Attempts:
                     prepared.own,
                     mode,
                     drained=drained,
-                    pin=self._pin(host),
+                    pin=self._pin(host, wanted),
                     mint=minting.token if reins.registrations is not None else None,
                 )
         except TimeoutError:
@@ -235,13 +235,14 @@ class Attempts:
             runner_version=spec.runner_version,
         )
 
-    def _pin(self, host: Host) -> Pin:
-        """Return what writes a host key down. It is kept whatever comes after it."""
+    def _pin(self, host: Host, bringing: str = "") -> Pin:
+        """Return what writes down a host key, and what is brought to its host. It is kept whatever comes after it."""
 
         async def pin(fingerprint: str) -> None:
             now = self._reins.clock.now()
 
             def change(status: HostStatus) -> HostStatus:
+                status = replace(status, reached_config_hash=bringing or status.reached_config_hash)
                 if status.host_key_fingerprint:
                     return status
                 status = replace(status, host_key_fingerprint=fingerprint)

@@ -274,6 +274,7 @@ def _without_machine(status: HostStatus) -> HostStatus:
         address="",
         host_key_fingerprint="",
         config_hash="",
+        reached_config_hash="",
         observed_generation=0,
         converged_at=None,
         identity_renew_at=None,

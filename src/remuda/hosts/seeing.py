@@ -53,6 +53,7 @@ def seen_of(
         failed_at=status.failed_at,
         attempts=status.attempts or 0,
         rebooted=status.rebooted,
+        reached=wanted_hash in (status.reached_config_hash, status.config_hash),
         changed=bool(status.config_hash) and status.observed_generation != host.metadata.generation,
         key_refused=trusted is not None and trusted.status == "False",
         identity_due=renew_at is not None and renew_at <= now,

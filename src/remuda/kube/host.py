@@ -289,6 +289,13 @@ class HostStatus(Part, frozen=True, kw_only=True):
         ),
     ] = ""
     failed_at: Annotated[datetime | None, described("When that failed last.")] = None
+    reached_config_hash: Annotated[
+        str,
+        described(
+            "The configuration with which the host was last logged in to. What fails before a login is no fault of a"
+            " configuration, and halts no roll."
+        ),
+    ] = ""
     rebooted: Annotated[
         bool, described("Whether a reboot was tried since the host was last as it should be.")
     ] = False

@@ -35,6 +35,7 @@ from remuda.kube.names import FLEET
 from remuda.kube.patches import MergePatch
 from remuda.kube.times import micro_time
 from remuda.model.secret import Secret as Hidden
+from remuda.ports.host_shell import Unreachable
 from remuda.ports.kube import AlreadyExists, NotFound
 from remuda.sim.clock import SimClock
 from remuda.sim.fleet.furnish import furnish
@@ -68,6 +69,8 @@ class ToldMacs:
     errors: list[RemudaError] = field(default_factory=list)
     dead: Callable[[], RemudaError] | None = None
     """What everything fails with: to log in is not possible at all."""
+    off: set[str] = field(default_factory=set)
+    """Hosts that nobody can log in to now."""
     attempts: list[tuple[str, Mode, bool]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     reboots: list[str] = field(default_factory=list)
@@ -91,6 +94,8 @@ class ToldMacs:
         self.targets.append(target)
         if self.dead is not None:
             raise self.dead()
+        if own.node in self.off:
+            raise Unreachable(own.node, why="nothing answers", fix="Turn it on")
         await pin(self.key)
         await self.clock.sleep(5)
         if self.errors:

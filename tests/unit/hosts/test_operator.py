@@ -264,6 +264,42 @@ def test_a_paused_host_is_left_alone_and_can_still_be_deleted() -> None:
     play(story)
 
 
+async def four(ranch: Ranch) -> None:
+    for name in "abcd":
+        await ranch.host(name)
+    for name in "abcd":
+        await ranch.phase(name, "Ready")
+
+
+def test_a_mac_that_is_off_halts_no_roll_and_gets_its_turn_later() -> None:
+    async def story(ranch: Ranch) -> None:
+        await four(ranch)
+        ranch.macs.off.add("a")
+        ranch.macs.config_hash = "v2"
+        for name in "bcd":
+            await ranch.until(name, lambda h: h.status.config_hash == "v2")
+        host = await ranch.phase("a", "Failed")
+        assert "nothing answers" in condition(host, "Ready")[2]
+        ranch.macs.off.clear()
+        await ranch.until("a", lambda h: h.status.config_hash == "v2")
+
+    play(story)
+
+
+def test_a_mac_that_is_off_since_it_got_the_new_configuration_halts_the_roll() -> None:
+    async def story(ranch: Ranch) -> None:
+        await four(ranch)
+        ranch.macs.errors = [StepFailed("it", why="cut off", fix="Mend", step="firewall")]
+        ranch.macs.config_hash = "v2"
+        await ranch.until("a", lambda h: (h.status.attempts or 0) == 1)
+        ranch.macs.off.add("a")
+        await ranch.phase("a", "Failed")
+        await ranch.clock.sleep(2 * 3600)
+        assert {name for name, _, _ in ranch.macs.attempts[4:]} == {"a"}
+
+    play(story)
+
+
 async def lose_node(ranch: Ranch, name: str) -> None:
     """Let a Node go, and its agent with it."""
     await ranch.kube.delete(NODE, name)

@@ -80,7 +80,17 @@ OLD, NEW = "old", "new"
         (Seen(config_hash=OLD, phase=Phase.FAILED, failed_hash=NEW, attempts=9), Stand.FAILED),
         (Seen(config_hash=NEW, phase=Phase.FAILED, failed_hash=NEW, attempts=9), Stand.FAILED),
         (Seen(config_hash=OLD, phase=Phase.UPDATING, failed_hash=NEW, attempts=2), Stand.CHANGING),
-        (Seen(config_hash=OLD, phase=Phase.READY, key_refused=True), Stand.FAILED),
+        (Seen(config_hash=OLD, phase=Phase.READY, key_refused=True), Stand.ASIDE),
+        (Seen(config_hash=NEW, phase=Phase.FAILED, key_refused=True), Stand.ASIDE),
+        (
+            Seen(config_hash=OLD, phase=Phase.FAILED, failed_hash=NEW, attempts=9, reached=False),
+            Stand.UNREACHED,
+        ),
+        (
+            Seen(config_hash=OLD, phase=Phase.UPDATING, failed_hash=NEW, attempts=2, reached=False),
+            Stand.CHANGING,
+        ),
+        (Seen(config_hash=NEW, phase=Phase.READY, failed_hash=NEW, attempts=1000), Stand.DONE),
         (Seen(config_hash=OLD, phase=Phase.READY, paused=True), Stand.ASIDE),
         (Seen(config_hash=OLD, phase=Phase.READY, deleting=True), Stand.ASIDE),
         (Seen(config_hash="", phase=Phase.BOOTSTRAPPING), Stand.ASIDE),
@@ -89,6 +99,16 @@ OLD, NEW = "old", "new"
 )
 def test_where_a_host_stands(seen: Seen, expected: Stand) -> None:
     assert stand(seen, Limits()) is expected
+
+
+def test_a_host_that_nobody_reaches_is_tried_when_there_is_a_place_and_halts_nothing() -> None:
+    assert roll(members(unreached=3, done=40), 5).granted == {"unreached-0", "unreached-1"}
+    assert roll(members(unreached=3, waiting=1, done=2), 5).granted == {"waiting-0"}
+    assert roll(members(unreached=1, changing=1, done=2), 5).granted == {"changing-0"}
+    assert roll(members(unreached=1, failed=1, done=2), 5).granted == {"failed-0"}
+    assert not roll(members(unreached=9, waiting=1), 5).halted
+    begun = Seen(config_hash=OLD, phase=Phase.FAILED, failed_hash=NEW, attempts=9, reached=False)
+    assert stand(begun, Limits(), begun=True) is Stand.CHANGING
 
 
 @pytest.mark.parametrize(

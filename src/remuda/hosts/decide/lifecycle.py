@@ -106,6 +106,8 @@ class Seen:
     failed_at: datetime | None = None
     attempts: int = 0
     rebooted: bool = False
+    reached: bool = True
+    """Whether anybody could log in to bring it the wanted configuration: what fails before is not that one's fault."""
     key_refused: bool = False
     """Another host key than the pinned one was shown: a person must say which one is right."""
     changed: bool = False

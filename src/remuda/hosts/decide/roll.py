@@ -34,9 +34,11 @@ class Stand(StrEnum):
     CHANGING = "changing"
     """It may change, is changing, or has changed and is not proven yet."""
     FAILED = "failed"
+    UNREACHED = "unreached"
+    """Nobody could log in to bring it anything: it is tried again when there is a place, and halts nothing."""
     WAITING = "waiting"
     ASIDE = "aside"
-    """It takes no part: it is paused, leaves, or was never bootstrapped."""
+    """It takes no part: it is paused, leaves, shows another key, or was never bootstrapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +86,30 @@ def stand(seen: Seen, limits: Limits, *, begun: bool = False, gone: bool = False
 
     ``gone``: its Node is, so it has to be bootstrapped again.
     """
-    if seen.deleting or seen.paused or not seen.config_hash or seen.phase is Phase.RELEASING:
+    if _is_aside(seen):
         return Stand.ASIDE
-    if is_given_up(seen, limits) or seen.key_refused:
-        return Stand.FAILED
+    differs = seen.config_hash != seen.wanted_hash or seen.changed
+    quiet = seen.phase in (Phase.READY, Phase.NOT_READY)
+    if is_given_up(seen, limits) and (differs or not quiet):
+        if seen.reached:
+            return Stand.FAILED
+        return Stand.CHANGING if begun else Stand.UNREACHED
     if begun or seen.phase in (Phase.UPDATING, Phase.DRAINING):
         return Stand.CHANGING
-    if seen.config_hash != seen.wanted_hash or seen.changed:
+    if differs or (quiet and gone):
         return Stand.WAITING
-    if seen.phase not in (Phase.READY, Phase.NOT_READY):
-        return Stand.CHANGING
-    return Stand.WAITING if gone else Stand.DONE
+    return Stand.DONE if quiet else Stand.CHANGING
+
+
+def _is_aside(seen: Seen) -> bool:
+    leaves = seen.deleting or seen.paused or seen.phase is Phase.RELEASING
+    return leaves or seen.key_refused or not seen.config_hash
 
 
 def roll(members: Iterable[Member], percent: int) -> Roll:
     """Say who may change. The answer does not depend on the order of the members."""
     in_order = sorted(members, key=lambda member: member.name)
-    taking_part = [m for m in in_order if m.stand is not Stand.ASIDE]
+    taking_part = [m for m in in_order if m.stand not in (Stand.ASIDE, Stand.UNREACHED)]
     cap = max(1, len(taking_part) * percent // 100)
     changing = tuple(m.name for m in taking_part if m.stand is Stand.CHANGING)
     failed = [m for m in taking_part if m.stand is Stand.FAILED]
@@ -110,6 +119,7 @@ def roll(members: Iterable[Member], percent: int) -> Roll:
     gone = frozenset(m.name for m in taking_part if m.gone and m.stand is Stand.WAITING)
     vanished = _vanish(len(gone), len(taking_part))
     able = [name for name in waiting if not (vanished and name in gone)]
+    able += [m.name for m in in_order if m.stand is Stand.UNREACHED]
     new = () if halted else tuple(able[:places])
     # One that failed may try again when its time comes: it has its place.
     granted = frozenset((*changing, *new, *(m.name for m in failed)))
