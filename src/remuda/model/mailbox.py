@@ -28,8 +28,11 @@ FILES_OUT: Final = "files-out.tgz"
 """What the job left of what is to come back. There before the exit is, or not at all."""
 FILES_NOTE: Final = "files-out.note"
 """Why that did not come over a guest's line, in words."""
-TAKES_FILES: Final = "files"
-"""A word in ``ready``: this guest unpacks what came with its job, and packs what is to come back."""
+TAKES_FILES: Final = "archives"
+"""
+A word in ``ready``: this guest unpacks what came with its job, and packs what is to come back. Those that say ``files``
+announce nothing on their line, and know of no announcement: they are too old for both ways.
+"""
 
 
 class Holds(Enum):

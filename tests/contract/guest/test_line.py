@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tty
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -76,6 +77,12 @@ class Line:
 
 @pytest.fixture
 def line(shell: Shell, tmp_path: Path) -> Iterator[Line]:
+    with a_line(shell, shell.path, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def a_line(shell: Shell, path: str, place: Path) -> Iterator[Line]:
     host, guest = os.openpty()
     tty.setraw(guest)
     os.set_blocking(host, False)
@@ -84,18 +91,20 @@ def line(shell: Shell, tmp_path: Path) -> Iterator[Line]:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         env={
-            "PATH": shell.path,
-            "REMUDA_PLACE": str(tmp_path),
+            "PATH": path,
+            "REMUDA_PLACE": str(place),
             "REMUDA_CHANNEL_PORT": os.ttyname(guest),
         },
     )
-    made = Line(tmp_path, host)
+    made = Line(place, host)
     made.until(channel.Asked())
     os.set_blocking(host, True)
-    yield made
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    os.close(host)
+    try:
+        yield made
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(host)
     os.close(guest)
 
 
@@ -128,6 +137,22 @@ def test_a_host_of_an_older_version_hears_no_word_that_it_does_not_know(line: Li
     line.until(Put(EXIT, END))
     assert set(line.said()) <= {channel.Asked, channel.DiskUsed, Put}
     assert Put(ENDED, END) not in line.heard
+
+
+def test_what_a_guest_knows_of_files_is_passed_on(line: Line) -> None:
+    leave(line, READY, b"archives")
+    line.until(Put(READY, b"archives"))
+
+
+def test_a_guest_that_can_measure_no_files_takes_none(tmp_path: Path) -> None:
+    shell = a_shell("dash", tmp_path)  # the other one brings its own program
+    (broken := tmp_path / "broken").mkdir()
+    (broken / "sha256sum").write_text("#!/bin/sh\nexit 127\n")
+    (broken / "sha256sum").chmod(0o755)
+    (other := tmp_path / "other").mkdir()
+    with a_line(shell, f"{broken}:{shell.path}", other) as without:
+        leave(without, READY, b"archives")
+        without.until(Put(READY, b""))
 
 
 def test_files_that_broke_off_and_began_anew_are_there_once(line: Line) -> None:

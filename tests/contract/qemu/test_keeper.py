@@ -127,7 +127,7 @@ async def test_files_go_in_before_the_job_and_come_out_before_the_exit(guest: Pl
         """
 import hashlib
 heard = guest.makefile("rb")
-guest.sendall(b"put ready 5\\nfiles")
+guest.sendall(b"put ready 8\\narchives")
 came = b""
 _, name, size, digest = heard.readline().split()
 while (line := heard.readline()).startswith(b"more files-in.tgz "):

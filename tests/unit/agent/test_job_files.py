@@ -19,7 +19,16 @@ from remuda.agent.parts import Denied
 from remuda.kube.core import EVENT
 from remuda.kube.names import JOB_DELIVERED
 from remuda.model.job_files import FILES_MAX_BYTES
-from remuda.model.mailbox import ENDED, EXIT, FILES_IN, FILES_NOTE, FILES_OUT, FILES_TAKEN, READY
+from remuda.model.mailbox import (
+    ENDED,
+    EXIT,
+    FILES_IN,
+    FILES_NOTE,
+    FILES_OUT,
+    FILES_TAKEN,
+    READY,
+    TAKES_FILES,
+)
 from remuda.ports.desk import FilesRefused, GoHome, HandedJob, NotYou, ReportReply, UploadRef
 from remuda.ports.kube import Query
 from tests.unit.agent.barn import Barn, scenario
@@ -261,7 +270,7 @@ def a_job_with_files(barn: Barn) -> HandedJob:
 @scenario()
 async def test_files_are_there_with_the_job_and_what_it_left_is_collected(barn: Barn) -> None:
     uid = await barn.add_pod()
-    barn.host.guests.knows, barn.host.guests.leaves = "files", b"left"
+    barn.host.guests.knows, barn.host.guests.leaves = TAKES_FILES, b"left"
     barn.host.dispatch.queue.put_nowait(a_job_with_files(barn))
     barn.start()
     await barn.until_phase("Succeeded")
@@ -275,7 +284,7 @@ async def test_what_a_job_left_while_no_agent_was_there_is_collected_by_the_next
     barn: Barn,
 ) -> None:
     await barn.add_pod()
-    barn.host.guests.knows, barn.host.guests.leaves = "files", b"left"
+    barn.host.guests.knows, barn.host.guests.leaves = TAKES_FILES, b"left"
     barn.host.dispatch.queue.put_nowait(a_job_with_files(barn))
     barn.start()
     await barn.until_condition(JOB_DELIVERED)
@@ -291,7 +300,7 @@ async def test_what_a_job_left_while_no_agent_was_there_is_collected_by_the_next
 @scenario()
 async def test_a_job_that_left_nothing_ends_as_it_did_with_a_note(barn: Barn) -> None:
     await barn.add_pod()
-    barn.host.guests.knows, barn.host.guests.code = "files", 7
+    barn.host.guests.knows, barn.host.guests.code = TAKES_FILES, 7
     barn.host.dispatch.queue.put_nowait(a_job_with_files(barn))
     barn.start()
     await barn.until_phase("Failed")
@@ -304,7 +313,7 @@ async def test_a_job_that_left_nothing_ends_as_it_did_with_a_note(barn: Barn) ->
 @scenario()
 async def test_a_job_that_is_stopped_says_that_its_files_were_not_packed(barn: Barn) -> None:
     await barn.add_pod()
-    barn.host.guests.knows = "files"
+    barn.host.guests.knows = TAKES_FILES
     barn.host.dispatch.queue.put_nowait(a_job_with_files(barn))
     barn.start()
     await barn.until_condition(JOB_DELIVERED)
@@ -322,7 +331,7 @@ async def packing(barn: Barn, **more: object) -> None:
     await barn.add_pod()
     job = a_job_with_files(barn)
     document = json.dumps({"job_id": "local-1", "script": "true", **more}).encode()
-    barn.host.guests.knows, barn.host.guests.leaves = "files", b"left"
+    barn.host.guests.knows, barn.host.guests.leaves = TAKES_FILES, b"left"
     barn.host.guests.code, barn.host.guests.job_s = 7, 2.0
     barn.host.dispatch.queue.put_nowait(replace(job, document=document))
     barn.start()
@@ -473,7 +482,12 @@ async def test_a_guest_that_knows_nothing_of_files_is_given_no_job_that_needs_so
 def test_a_mailbox_shows_whether_its_guest_knows_of_files(tmp_path: Path) -> None:
     mailbox = HostMailbox(tmp_path / "box")
     mailbox.make()
-    for said, knows in ((b"", False), (b"files", True), (b"profiles", False), (b"x files\n", True)):
+    for said, knows in (
+        (b"", False),
+        (b"archives", True),
+        (b"files", False),
+        (b"x archives\n", True),
+    ):
         (tmp_path / "box" / READY).write_bytes(said)
         signs = mailbox.look()
         assert (signs.ready, signs.takes_files) == (True, knows)
