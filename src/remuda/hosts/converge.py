@@ -8,27 +8,27 @@ was wanted on the host.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from remuda.hosts.decide.facts import Facts
+from remuda.hosts.decide.facts import Facts, FactUnreadable
 from remuda.hosts.decide.parts.github_runner import lacks_token
 from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.plan import Plan, facts_needed, plan
 from remuda.hosts.decide.running import BUSY, one_at_a_time, said
 from remuda.hosts.decide.step import Harm
 from remuda.hosts.scripts import script
+from remuda.hosts.scrubbing import clean, scrubbed, secrets_of
 from remuda.model.errors import RemudaError, Retry
-from remuda.model.secret import HIDDEN
 from remuda.ports.host_shell import HostShellError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from remuda.hosts.converging import Mint
     from remuda.hosts.decide.step import Part, Probe, Problem, Step
     from remuda.hosts.decide.wanted import Wanted
-    from remuda.model.secret import Secret
     from remuda.ports.clock import Clock
     from remuda.ports.host_shell import HostShell, Ran
 
@@ -36,8 +36,6 @@ ROUNDS_MAX: Final = 5
 """Root, then everything, then what only shows after that; a host that needs more never settles."""
 POLL_S: Final = (1.0, 10.0)
 """Asked again after the first, then after longer, but never longer than the second."""
-_SECRET_BYTES_MIN: Final = 4
-"""A shorter secret is not searched for in what a command said: it would hide half of every sentence."""
 
 
 class StepFailed(RemudaError):
@@ -121,7 +119,22 @@ async def look(shell: HostShell, wanted: Wanted, parts: Iterable[Part]) -> Plan:
             if fact.name not in answers:
                 answers[fact.name] = await shell.run(fact.command)
         facts = Facts(answers)
-    return plan(facts, wanted, parts)
+    try:
+        return plan(facts, wanted, parts)
+    except FactUnreadable as error:
+        raise _without_secrets(error, answers, wanted, parts) from None
+
+
+def _without_secrets(
+    error: FactUnreadable, answers: Mapping[str, Ran], wanted: Wanted, parts: tuple[Part, ...]
+) -> FactUnreadable:
+    """Return the same complaint about answers without secrets: what it quotes is cut and spelled anew."""
+    secrets = secrets_of(wanted)
+    try:
+        plan(Facts({name: clean(ran, secrets) for name, ran in answers.items()}), wanted, parts)
+    except FactUnreadable as cleaned:
+        return cleaned
+    return FactUnreadable(error.what, why="what it answered holds a secret", fix=error.fix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +201,8 @@ class Converger:
 
     async def _carry_out(self, step: Step) -> bool:
         self.progress.begun(step)
-        if step.check is not None and not step.check.judge(
-            await self.shell.run(step.check.command)
+        if step.check is not None and not self._judged(
+            step.check, await self.shell.run(step.check.command)
         ):
             self.progress.done(step, changed=False)
             return False
@@ -206,12 +219,16 @@ class Converger:
         for command in step.apply:
             ran = await self.shell.run(one_at_a_time(command, script("one-at-a-time")))
             if ran.code == BUSY:
-                raise self._failed(replace(step, retry=Retry.SOON), said(ran))
+                raise self._failed(replace(step, retry=Retry.SOON), said(self._clean(ran)))
             if ran.code != 0:
                 raise self._failed(step, self._meaning(step, ran))
 
     def _meaning(self, step: Step, ran: Ran) -> str:
-        return (step.explain(ran) if step.explain else "") or said(ran)
+        shown = self._clean(ran)
+        return (step.explain(shown) if step.explain else "") or said(shown)
+
+    def _clean(self, ran: Ran) -> Ran:
+        return clean(ran, secrets_of(self.wanted))
 
     async def _verified(self, probe: Probe) -> str:
         """Ask until the answer is good or its time is over, and return what is wrong, if anything."""
@@ -219,7 +236,7 @@ class Converger:
         pause_s, pause_s_max = POLL_S
         while True:
             try:
-                wrong = probe.judge(await self.shell.run(probe.command))
+                wrong = self._judged(probe, await self.shell.run(probe.command))
             except HostShellError as error:
                 if self.clock.monotonic() >= deadline:
                     raise
@@ -229,6 +246,13 @@ class Converger:
             await self.clock.sleep(pause_s)
             pause_s = min(pause_s * 1.5, pause_s_max)
 
+    def _judged(self, probe: Probe, ran: Ran) -> str:
+        """Judge what was said, and say what is wrong in words that hold no secret."""
+        with contextlib.suppress(FactUnreadable):  # it is raised again, about what may be shown
+            if not probe.judge(ran):
+                return ""
+        return probe.judge(self._clean(ran)) or "the answer holds a secret, and cannot be shown"
+
     def _failed(self, step: Step, why: str) -> StepFailed:
         kind = StepFailedForGood if step.retry is Retry.NEVER else StepFailed
         return kind(
@@ -237,23 +261,3 @@ class Converger:
             fix="Mend that and run it again: it begins with a fresh look, and what is done stays done",
             step=step.name,
         )
-
-
-def secrets_of(wanted: Wanted) -> tuple[Secret, ...]:
-    """Return every secret that is sent to this host."""
-    own = wanted.own
-    token = own.builder.registration_token if own.builder else None
-    return tuple(secret for secret in (own.password, own.kubeconfig, token) if secret)
-
-
-def scrubbed(text: str, secrets: Iterable[Secret]) -> str:
-    """Return the text without any of these secrets, should a program have said one."""
-    for secret in secrets:
-        plain = secret.reveal().decode(errors="replace")
-        shapes = {plain, plain.strip(), " ".join(plain.split()), *plain.splitlines()}
-        for shown in sorted(
-            shapes, key=lambda shape: (-len(shape), shape)
-        ):  # else a part spoils the whole
-            if len(shown) >= _SECRET_BYTES_MIN:
-                text = text.replace(shown, HIDDEN)
-    return text

@@ -17,7 +17,6 @@ from remuda.hosts.converge import (
     StepFailedForGood,
     look,
     no_vms,
-    scrubbed,
 )
 from remuda.hosts.decide.facts import Fact
 from remuda.hosts.decide.parts.github_runner import NAME as GITHUB_RUNNER
@@ -25,6 +24,7 @@ from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step
 from remuda.hosts.decide.wanted import BuilderConfig, FleetConfig, OwnConfig, Wanted
 from remuda.hosts.scripts import script
+from remuda.hosts.scrubbing import scrubbed
 from remuda.kube.host import Role
 from remuda.model.errors import RemudaError, Retry
 from remuda.model.secret import Secret
