@@ -29,7 +29,7 @@ from remuda.ports.host_shell import HostKeyChanged
 from remuda.ports.machines import MachineGone
 
 if TYPE_CHECKING:
-    from remuda.hosts.converging import Outcome, Pin
+    from remuda.hosts.converging import Emptied, Outcome, Pin
     from remuda.hosts.identity import Identity
     from remuda.hosts.registration import Registrations
     from remuda.hosts.reins import Reins
@@ -84,7 +84,7 @@ class Attempts:
     def __init__(self, reins: Reins) -> None:
         self._reins = reins
 
-    async def make(self, host: Host, mode: Mode, *, drained: bool) -> Result | None:
+    async def make(self, host: Host, mode: Mode, *, emptied: Emptied) -> Result | None:
         """Try once. None if it failed; why is in the Host's status then."""
         reins, wanted = self._reins, self._reins.converger.config_hash
         prepared, minting = await self._prepared(host), _Minting(reins.registrations, host)
@@ -95,7 +95,7 @@ class Attempts:
                     prepared.target,
                     prepared.own,
                     mode,
-                    drained=drained,
+                    emptied=emptied,
                     pin=self._pin(host, wanted),
                     mint=minting.token if reins.registrations is not None else None,
                 )

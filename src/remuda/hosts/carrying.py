@@ -12,8 +12,10 @@ from remuda.hosts.attempts import Attempts
 from remuda.hosts.converging import Mode
 from remuda.hosts.credentials import forget_password
 from remuda.hosts.decide.adoption import NoneFree
-from remuda.hosts.decide.lifecycle import Do, Phase
+from remuda.hosts.decide.lifecycle import HARMFUL, Do, Phase, is_empty
+from remuda.hosts.seeing import seen_of
 from remuda.hosts.status import CONVERGED, KEY_TRUSTED, MACHINE, with_condition
+from remuda.hosts.view import vm_pods_on
 from remuda.kube.core import NODE
 from remuda.kube.host import HOST
 from remuda.kube.names import HOST_DRAIN, HOST_RELEASE
@@ -43,13 +45,19 @@ class Carrier:
         self._reins = reins
         self._attempts = Attempts(reins)
 
-    async def carry_out(self, host: Host, decision: Decision, pods: tuple[str, ...]) -> None:
-        """Do what was decided."""
+    async def carry_out(self, host: Host, decision: Decision) -> None:
+        """Do what was decided. What ends VMs is not done if one has come since."""
+        if decision.do in HARMFUL and not await self._emptied(host):
+            log.info("host not empty any more", host=host.name, do=decision.do.value)
+            return
+        await self._do(host, decision)
+
+    async def _do(self, host: Host, decision: Decision) -> None:
         match decision.do:
             case Do.REST:
                 return
             case Do.BOOTSTRAP | Do.UPDATE:
-                await self._attempt(host, decision.do, empty=not pods)
+                await self._attempt(host, decision.do)
             case Do.DRAIN:
                 await self._cordon(host)
             case Do.UNDRAIN:
@@ -85,15 +93,27 @@ class Carrier:
 
     # --- Attempts ----------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, host: Host, do: Do, *, empty: bool) -> None:
-        node = self._reins.view.node(host.name)
-        # Empty and closed, or not there at all: what ends VMs ends none.
-        drained = empty and (node is None or node.spec.unschedulable)
-        if not self._reins.settings.guards.drain:
-            drained = True
+    async def _emptied(self, host: Host) -> bool:
+        """Ask the server whether there is no VM and none can come. What we saw a moment ago may be over."""
+        reins = self._reins
+        if not reins.settings.guards.drain:
+            return True
+        try:
+            # The Node first: once it takes no Pod, the list of Pods is complete.
+            node = await reins.kube.get(NODE, host.name)
+        except NotFound:
+            node = None
+        pods, now = await vm_pods_on(reins.kube, host.name), reins.clock.now()
+        wanted = reins.converger.config_hash
+        seen = seen_of(
+            host, node, wanted_hash=wanted, missing_since=None, now=now, vm_pods=len(pods)
+        )
+        return is_empty(seen, reins.settings.limits, now)
+
+    async def _attempt(self, host: Host, do: Do) -> None:
         mode = Mode.FIRST if do is Do.BOOTSTRAP else Mode.DRIFT
         try:
-            await self._attempts.make(host, mode, drained=drained)
+            await self._attempts.make(host, mode, emptied=lambda: self._emptied(host))
         except (NotOurs, MachineGone) as error:
             await self._lost(host, error)
 

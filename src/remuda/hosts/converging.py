@@ -22,6 +22,10 @@ Mint = Callable[[], Awaitable["Secret"]]
 """Asked for a registration token of a builder, if and when one is needed."""
 
 
+Emptied = Callable[[], Awaitable[bool]]
+"""Asked right before each thing that could end VMs whether there is none and none can come."""
+
+
 class Mode(StrEnum):
     """Which parts of a host are looked at."""
 
@@ -63,7 +67,7 @@ class Converger(Protocol):
         own: OwnConfig,
         mode: Mode,
         *,
-        drained: bool,
+        emptied: Emptied,
         pin: Pin,
         mint: Mint | None,
     ) -> Outcome:

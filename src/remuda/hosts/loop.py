@@ -96,7 +96,7 @@ class HostLoop:
         if not await self._prepare(host):
             return _SOONEST
         pods = await vm_pods_on(self._reins.kube, name)
-        # From here to the deed nothing is awaited but writes that say what is done.
+        # From here to the deed nothing is awaited but writes that say what is done; what could end VMs asks once more.
         host = self._reins.status.newest(self._view.host(name) or host)
         seen = self._seen(host, len(pods))
         fleet = self._roll(host.spec.fleet)
@@ -107,7 +107,7 @@ class HostLoop:
             self._begun.add(name)
         try:
             host = await self._say(host, seen, telling(decision, host, pods, fleet))
-            await self._carrier.carry_out(host, decision, pods)
+            await self._carrier.carry_out(host, decision)
         finally:
             self._begun.discard(name)
         self._wake_waiting(host.spec.fleet, before=fleet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remuda.hosts.converge import Converger
-from remuda.hosts.converging import Mint, Mode, Outcome, Pin, Result
+from remuda.hosts.converging import Emptied, Mint, Mode, Outcome, Pin, Result
 from remuda.hosts.decide.drift import config_hash, drift_parts
 from remuda.hosts.decide.running import said
 from remuda.hosts.decide.wanted import Wanted
@@ -83,7 +83,7 @@ class SshConverger:
         own: OwnConfig,
         mode: Mode,
         *,
-        drained: bool,
+        emptied: Emptied,
         pin: Pin,
         mint: Mint | None,
     ) -> Outcome:
@@ -96,7 +96,7 @@ class SshConverger:
         shell = await shells.open(target)
 
         async def drain(step: Step) -> None:
-            if not drained:
+            if not await emptied():
                 left.append(step.name)
                 raise _NotEmpty(step.name, why="VMs may run on the host", fix="Drain it first")
             await _refuse_in_use(shell, f"{own.node}: the step {step.name} was not begun")

@@ -45,9 +45,9 @@ from tests.support.scaleway_machines import SlowMachines
 from tests.support.scaleway_server import ZONE, FakeScaleway
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from remuda.hosts.converging import Mint, Pin
+    from remuda.hosts.converging import Emptied, Mint, Pin
     from remuda.hosts.decide.wanted import OwnConfig
     from remuda.hosts.registration import App
     from remuda.model.errors import RemudaError
@@ -77,6 +77,8 @@ class ToldMacs:
     registers: bool = False
     """Whether they need a registration token."""
     minted: list[Hidden] = field(default_factory=list)
+    midway: Callable[[], Awaitable[None]] | None = None
+    """What happens in the middle of an attempt, before the step that harms."""
     harms: bool = False
     """Whether what is to do would end VMs."""
 
@@ -86,11 +88,11 @@ class ToldMacs:
         own: OwnConfig,
         mode: Mode,
         *,
-        drained: bool,
+        emptied: Emptied,
         pin: Pin,
         mint: Mint | None,
     ) -> Outcome:
-        self.attempts.append((own.node, mode, drained))
+        self.attempts.append((own.node, mode, await emptied()))
         self.targets.append(target)
         if self.dead is not None:
             raise self.dead()
@@ -102,7 +104,9 @@ class ToldMacs:
             raise self.errors.pop(0)
         if self.registers and mint is not None:
             self.minted.append(await mint())
-        if self.harms and not drained:
+        if self.midway is not None:
+            await self.midway()
+        if self.harms and not await emptied():
             return Outcome(Result.NEEDS_DRAIN, left=("tart",))
         await self._register(own)
         return Outcome(Result.CONVERGED, changed=("agent",))

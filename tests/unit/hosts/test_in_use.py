@@ -139,6 +139,14 @@ async def pin(fingerprint: str) -> None:
     del fingerprint
 
 
+async def empty() -> bool:
+    return True
+
+
+async def busy() -> bool:
+    return False
+
+
 @pytest.mark.parametrize(("tart", "worker", "runs"), RUNNING.values(), ids=RUNNING.keys())
 def test_what_runs_is_read(tart: Ran, worker: Ran, runs: tuple[str, ...]) -> None:
     assert (*VMS.parse(tart), *BUILDS.parse(worker)) == runs
@@ -167,7 +175,7 @@ async def test_an_empty_host_is_changed_and_started_again(tmp_path: Path) -> Non
     for mode in Mode:
         mini.done.clear()
         outcome = await mini.converger(tmp_path).converge(
-            TARGET, own, mode, drained=True, pin=pin, mint=None
+            TARGET, own, mode, emptied=empty, pin=pin, mint=None
         )
         assert (outcome.result, mini.done) == (Result.CONVERGED, ["session"])
     mini.done.clear()
@@ -185,7 +193,7 @@ async def test_a_host_that_was_not_drained_is_not_even_asked(tmp_path: Path) -> 
     mini = Mini()
     own = OwnConfig(node="mini", user="m1", fleet="f")
     outcome = await mini.converger(tmp_path).converge(
-        TARGET, own, Mode.DRIFT, drained=False, pin=pin, mint=None
+        TARGET, own, Mode.DRIFT, emptied=busy, pin=pin, mint=None
     )
     assert (outcome.result, outcome.left, mini.done) == (Result.NEEDS_DRAIN, ("session",), [])
 
@@ -199,7 +207,7 @@ async def test_a_build_that_no_pod_stands_for_is_not_ended(tmp_path: Path, mode:
         mini = Mini(tart, worker)
         with pytest.raises(HostInUse, match=runs[0]):
             await mini.converger(tmp_path).converge(
-                TARGET, own, mode, drained=True, pin=pin, mint=None
+                TARGET, own, mode, emptied=empty, pin=pin, mint=None
             )
         with pytest.raises(HostInUse, match=runs[0]):
             await mini.converger(tmp_path).reboot(TARGET, pin)
@@ -212,7 +220,7 @@ async def test_what_cannot_be_told_is_not_ended(tmp_path: Path, tart: Ran, worke
     own = OwnConfig(node="mini", user="m1", fleet="f")
     with pytest.raises(FactUnreadable):
         await mini.converger(tmp_path).converge(
-            TARGET, own, Mode.FIRST, drained=True, pin=pin, mint=None
+            TARGET, own, Mode.FIRST, emptied=empty, pin=pin, mint=None
         )
     with pytest.raises(FactUnreadable):
         await mini.converger(tmp_path).reboot(TARGET, pin)

@@ -207,6 +207,32 @@ def test_a_busy_host_is_drained_before_it_is_changed() -> None:
     play(story)
 
 
+def test_a_vm_that_comes_in_the_middle_of_an_attempt_is_not_ended() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        await a_vm(ranch, "first", "mini")
+        ranch.macs.harms, ranch.macs.config_hash = True, "v2"
+        await ranch.phase("mini", "Draining")
+
+        async def let_one_in() -> None:
+            ranch.macs.midway = None
+            opened = MergePatch({"spec": {"unschedulable": None}})
+            await ranch.kube.patch(NODE, "mini", opened)
+            await a_vm(ranch, "second", "mini")
+
+        ranch.macs.midway = let_one_in
+        await ranch.kube.delete(POD, "first", namespace=SPACE, grace_s=0)
+        await ranch.until("mini", lambda _: ranch.macs.midway is None)
+        await ranch.clock.sleep(3600)
+        host = await ranch.get("mini")
+        assert (host.status.phase, host.status.config_hash) == ("Draining", "v1")
+        await ranch.kube.delete(POD, "second", namespace=SPACE, grace_s=0)
+        await ranch.until("mini", lambda h: h.status.config_hash == "v2")
+
+    play(story)
+
+
 def test_a_credential_whose_renewal_would_end_vms_waits_for_them() -> None:
     async def story(ranch: Ranch) -> None:
         await ranch.host("mini")

@@ -44,6 +44,10 @@ class Content:
         return ()
 
 
+async def empty() -> bool:
+    return True
+
+
 async def _rooted(called: Called) -> Ran:
     del called
     return Ran(code=0)
@@ -71,7 +75,9 @@ async def test_a_mac_that_was_installed_anew_is_another_at_the_same_address(tmp_
     operator = SshConverger(shells, config, (Content(),), clock=SystemClock())
 
     async def tried(target: Target) -> Result:
-        outcome = await operator.converge(target, OWN, Mode.FIRST, drained=True, pin=pin, mint=None)
+        outcome = await operator.converge(
+            target, OWN, Mode.FIRST, emptied=empty, pin=pin, mint=None
+        )
         return outcome.result
 
     assert await tried(TARGET) is Result.CONVERGED

@@ -23,7 +23,7 @@ from remuda.model.secret import Secret
 from remuda.ports.kube import AlreadyExists, KubeError, NotFound
 
 if TYPE_CHECKING:
-    from remuda.hosts.converging import Mint, Mode, Pin
+    from remuda.hosts.converging import Emptied, Mint, Mode, Pin
     from remuda.hosts.decide.wanted import OwnConfig
     from remuda.kube.host import Host
     from remuda.ports.clock import Clock
@@ -100,7 +100,7 @@ class MacConverger:
         own: OwnConfig,
         mode: Mode,
         *,
-        drained: bool,
+        emptied: Emptied,
         pin: Pin,
         mint: Mint | None,
     ) -> Outcome:
@@ -111,7 +111,7 @@ class MacConverger:
         await self._clock.sleep(low + (high - low) * self._chance.fraction())
         if mac.build == self._build:
             return Outcome(Result.CONVERGED)
-        if mac.build and not drained:
+        if mac.build and not await emptied():
             return Outcome(Result.NEEDS_DRAIN, left=("tart",))
         self._macs.install(mac, self._build)
         return Outcome(Result.CONVERGED, changed=("tart", "agent"))
