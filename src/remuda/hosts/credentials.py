@@ -77,19 +77,13 @@ async def _read(kube: Kube, host: Host, ref: SecretRef) -> Secret:
     return Secret(value)
 
 
-async def _told(kube: Kube, host: Host, machine: Machine) -> Secret:
-    """Return the password that the provider tells, or told."""
+async def _told(kube: Kube, host: Host, machine: Machine) -> Secret | None:
+    """Return the password that the provider tells, or told. None if it never did: a prepared Mac needs none."""
     name = password_secret(host.name)
     found = await own_secrets.find(kube, host, name)
     kept = found.data.get(PASSWORD, b"") if found is not None else b""
     if machine.password is None:
-        if kept:
-            return Secret(kept)
-        raise _missing(
-            host,
-            "the provider does not tell the password of its Mac (any more)",
-            f"Put it into a Secret and name that in spec.ssh.passwordSecretRef of Host {host.name}",
-        )
+        return Secret(kept) if kept else None
     if machine.password.reveal() != kept:
         await own_secrets.keep(kube, host, name, {PASSWORD: machine.password.reveal()})
     return machine.password

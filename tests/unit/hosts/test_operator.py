@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remuda.hosts.adopter import claim_of
-from remuda.hosts.converge import StepFailed
+from remuda.hosts.converge import HostHasProblems, StepFailed
 from remuda.hosts.converging import Mode
 from remuda.hosts.credentials import password_secret
 from remuda.hosts.own_secrets import NotOurSecret, find, forget, keep
@@ -437,18 +437,35 @@ def test_a_password_that_the_provider_hides_later_is_remembered() -> None:
     play(story)
 
 
-def test_a_password_that_nobody_tells_is_asked_for_and_costs_no_mac() -> None:
+def test_a_mac_that_was_prepared_by_hand_needs_no_password() -> None:
     async def story(ranch: Ranch) -> None:
         a_pool(ranch, 1)
         server = ranch.account.servers["id-0"]
         server.sudo_password, server.vnc_url = "<sealed>", ""
         await ranch.host("mini", adopt_prefix="pool-")
-        host = await ranch.until(
-            "mini", lambda h: any(c.reason == "NoCredential" for c in h.status.conditions)
+        await ranch.phase("mini", "Ready")
+        assert [target.password for target in ranch.macs.targets] == [None]
+        assert (await ranch.get("mini")).status.machine_id == "id-0"
+
+    play(story)
+
+
+def test_a_password_that_nobody_tells_is_asked_for_and_costs_no_mac() -> None:
+    async def story(ranch: Ranch) -> None:
+        a_pool(ranch, 1)
+        server = ranch.account.servers["id-0"]
+        server.sudo_password, server.vnc_url = "<sealed>", ""
+        ranch.macs.dead = lambda: HostHasProblems(
+            "mini is not as it should be",
+            why="no password",
+            fix="Set passwordSecretRef of the Host",
+            problems=(),
         )
+        await ranch.host("mini", adopt_prefix="pool-")
+        host = await ranch.phase("mini", "Failed")
         assert "passwordSecretRef" in condition(host, "Converged")[2]
         await ranch.clock.sleep(3600)
-        assert ranch.macs.attempts == []
+        assert len(ranch.macs.attempts) == 1
         assert (await ranch.get("mini")).status.machine_id == "id-0"
 
     play(story)
