@@ -130,7 +130,8 @@ class Supervisor:
             try:
                 with usable(self._folder.root):
                     await self._start(name)
-                    was_ready = await self._watched(name)
+                was_ready = await self._watched(name)
+                with usable(self._folder.root):
                     tail, path = self._folder.tail(name), str(self._folder.log(name))
                 words = last_words(name, tail, path=path)
             except RemudaError as error:  # such as a full disk: that may pass
@@ -156,7 +157,7 @@ class Supervisor:
     async def _watched(self, name: str) -> bool:
         """Watch a part until it ends; True: it was ready in this life."""
         part, was_ready = self._parts[name], False
-        while part.run.is_alive:
+        while lives(part.run):
             if not was_ready and (await ask(self._layout, name)).ready:
                 was_ready = True
                 part.ready.set()
@@ -276,6 +277,14 @@ class Supervisor:
             ready=self._all_ready,
             remark=self._remark,
         )
+
+
+def lives(run: Run) -> bool:
+    """Say whether a part lives. If that cannot be seen just now, it is looked at again: a part ends by its own end."""
+    try:
+        return run.is_alive
+    except OSError:
+        return True
 
 
 async def sweep(folder: Folder) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from remuda.adapters.system import SystemClock, SystemIds
 from remuda.cli.tree.folder import Folder, prepare
 from remuda.cli.tree.parts import STARTED
 from remuda.cli.tree.runs import Run
-from remuda.cli.tree.supervisor import Supervisor
+from remuda.cli.tree.supervisor import Supervisor, lives
 from remuda.cli.up import Told, make_plan
 from remuda.model.errors import BadInput
 
@@ -34,3 +34,13 @@ async def test_a_file_that_cannot_be_written_is_said_of_the_folder(
         await supervisor.run(asyncio.Event(), lambda: None)
 
     assert not any(Run(folder, name).is_alive for name in STARTED)
+
+
+def test_a_part_that_cannot_be_seen_now_has_not_ended(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert not lives(Run(folder, "server"))
+    folder.part("server").parent.mkdir(parents=True, exist_ok=True)
+    folder.part("server").symlink_to(folder.part("server"))  # a loop: the system refuses to look
+    with pytest.raises(OSError, match="symbolic links"):
+        assert Run(folder, "server").is_alive
+    assert lives(Run(folder, "server"))
