@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-_WORLDS: Final = frozenset(
-    {
-        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),
-        *(errno.EACCES, errno.EPERM),
-        *(errno.EMFILE, errno.ENFILE),
-    }
-)
-"""Errors of the system that can come anywhere, and are no bugs: disks, rights, and too many open files."""
+_CURES: Final = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free disk space"),
+    errno.EROFS: "Make its disk writable",
+    errno.EIO: "Look for faults of the disk (dmesg)",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "See that you may do that"),
+    errno.EMFILE: "Let it open more files (ulimit -n)",
+    errno.ENFILE: "Close other programs: the system has no more open files to give",
+}
+"""Errors of the system that can come anywhere, and are no bugs (disks, rights, open files), and what helps."""
 _INTERRUPTED: Final = 130
 """As in ``exits``, which would have to be loaded for it."""
 
@@ -206,6 +207,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = faults(raised)
         if not found:
             raise
+        if (
+            sys.flags.dev_mode
+        ):  # python -X dev, or PYTHONDEVMODE=1: for who looks for a bug behind it
+            sys.excepthook(type(raised), raised, raised.__traceback__)
         for error in found:
             click.echo(f"remuda: {error.what}\n  why: {error.why}\n  fix: {error.fix}", err=True)
         from remuda.cli.exits import code_of  # noqa: PLC0415 - it knows what errors there are
@@ -225,7 +230,7 @@ def faults(raised: Exception) -> tuple[RemudaError, ...]:
     """Return the faults of the world in what was raised by one task or several; none if there is a bug among them."""
     if isinstance(raised, RemudaError):
         return (raised,)
-    if isinstance(raised, OSError) and raised.errno in _WORLDS:
+    if isinstance(raised, OSError) and raised.errno in _CURES:
         return (_by_system(raised),)
     if not isinstance(raised, ExceptionGroup):
         return ()
@@ -235,14 +240,11 @@ def faults(raised: Exception) -> tuple[RemudaError, ...]:
 
 def _by_system(error: OSError) -> BadInput:
     """Say of an error that nobody expected at that place what the system says of it."""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     where = f"{error.filename}: " if error.filename else ""
     return BadInput(
         "The system refused something",
         why=f"{where}{error.strerror}",
-        fix="Free disk space, and do it again"
-        if full
-        else "See that you may do that, and do it again",
+        fix=f"{_CURES[error.errno or 0]}, and do it again",
     )
 
 

@@ -123,12 +123,22 @@ def test_a_fault_of_the_world_is_told_plainly_wherever_it_was_raised_and_a_bug_n
     assert faults(raised) == found
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE])
-def test_what_the_system_refuses_anywhere_is_told_and_no_traceback(number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOSPC, "Free disk space"),
+        (errno.EROFS, "writable"),
+        (errno.EIO, "faults of the disk"),
+        (errno.EACCES, "you may"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "Close other programs"),
+    ],
+)
+def test_what_the_system_refuses_anywhere_is_told_and_no_traceback(number: int, cure: str) -> None:
     (found,) = faults(ExceptionGroup("", [OSError(number, "no", "/data/x")]))
 
     assert found.why == "/data/x: no"
-    assert found.fix
+    assert cure in found.fix
 
 
 def test_an_error_of_the_system_that_may_be_a_bug_is_left_as_it_is() -> None:
