@@ -10,6 +10,7 @@ What is known of a GitHub App in the data folder: ``github/``, for its owner alo
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -117,7 +118,7 @@ class GithubFiles:
         Raises BadInput where the disk has no room or cannot be written. ``keep`` uses that room.
         """
         with usable(self.folder.root):
-            write_whole(self._room, bytes(_ROOM_BYTES))
+            write_whole(self._room, os.urandom(_ROOM_BYTES))  # zeros take no room on every disk
 
     def release(self) -> None:
         """Give the room back."""

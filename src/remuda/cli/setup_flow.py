@@ -189,11 +189,15 @@ async def _take_over(told: Setup, pending: Pending, code: str) -> Taken:
     except BadInput as error:
         raise BadInput(error.what, why=error.why, fix=f"{error.fix}. {again}") from None
     try:
-        app = await convert(site, code)
+        return await _kept(told, pending, site, code)
     except ForgeUnavailable as error:
         raise ForgeUnavailable(error.what, why=error.why, fix=again) from None
     finally:
-        told.files.release()
+        told.files.release()  # unless it was used
+
+
+async def _kept(told: Setup, pending: Pending, site: Site, code: str) -> Taken:
+    app = await convert(site, code)
     install_url = site.install_url(app.html_url, app.slug)
     name = "".join(c for c in app.name or app.slug if c.isprintable())
     card = AppCard(

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import sys
+import zlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -275,6 +276,19 @@ async def test_a_disk_that_cannot_take_the_key_is_found_before_github_tells_it(
 
     await by_code(told, code)  # it was not spent
     assert told.files.folder.github_settings.exists()
+    assert _left(told) == []
+
+
+async def test_the_room_for_a_key_is_room_also_on_a_disk_that_compresses(
+    site: GithubSite, tmp_path: Path
+) -> None:
+    told = _told(site, tmp_path)
+    told.files.reserve()
+
+    (room,) = (told.files.root / name for name in _left(told))
+    kept = room.read_bytes()
+    assert len(zlib.compress(kept)) >= len(kept)
+    told.files.release()
     assert _left(told) == []
 
 
