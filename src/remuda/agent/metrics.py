@@ -79,7 +79,7 @@ class AgentMetrics:
         )
         self.fetch_total = self._gauge(
             "image_fetch_total_bytes",
-            "Bytes that the images have which are being fetched now, as far as that is known",
+            "Bytes that the images have which are being fetched now; 0 while that is not known of each",
         )
         self.pulled_bytes = self._counter(
             "image_pulled_bytes",

@@ -282,7 +282,9 @@ class HostShelf:
         metrics = self._parts.metrics
         metrics.fetches.set(len(under_way))
         metrics.fetch_done.set(sum(each.done_bytes for each in come))
-        metrics.fetch_total.set(sum(each.total_bytes or 0 for each in come))
+        sizes = [each.total_bytes for each in come if each.total_bytes]
+        # A sum that lacks one would call it all but done while hours are left.
+        metrics.fetch_total.set(sum(sizes) if len(sizes) == len(under_way) else 0)
 
     # --- room ---------------------------------------------------------------------------------------------------------
 

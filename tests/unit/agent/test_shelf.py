@@ -136,6 +136,23 @@ def test_a_fetch_is_seen_in_the_metrics(tmp_path: Path) -> None:
     run(story)
 
 
+def test_the_size_of_all_is_not_known_while_that_of_one_is_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        host = AHost(tmp_path)
+        sample = host.metrics.registry.get_sample_value
+        async with host.running() as group:
+            group.create_task(host.clone(A, "one"))
+            await asyncio.sleep(PULL_S / 2 + 1)
+            group.create_task(host.clone(B, "two"))
+            await asyncio.sleep(1)
+            assert sample("remuda_agent_image_fetches") == 2
+            assert sample("remuda_agent_image_fetch_total_bytes") == 0
+            await asyncio.sleep(PULL_S / 4)
+            assert sample("remuda_agent_image_fetch_total_bytes") == 2 * SIZE
+
+    run(story)
+
+
 # --- nobody is held up by another -------------------------------------------------------------------------------------
 
 
