@@ -89,12 +89,15 @@ def test_sudoers_is_judged_before_it_counts(*, room: Room, valid: bool) -> None:
     assert [each.name for each in path.parent.iterdir()] == ([path.name] if valid else [])
 
 
+AQUA = """[ "$1" = print ] && printf '\\tsession = Aqua\\n'"""
+
+
 def test_the_login_window_is_started_anew_by_launchd_and_the_file_is_roots_alone(
     room: Room,
 ) -> None:
     room.program("defaults", 'echo "$@" >>"$ROOM/did"')
     room.program("id", "echo 501")
-    room.program("launchctl", '[ "$1" = print ] || echo "$@" >>"$ROOM/did"')
+    room.program("launchctl", f'{AQUA} || echo "$@" >>"$ROOM/did"')
     path = room.root / "kcpassword"
     done = room.run("auto-login", "m1", path, stdin=b"\x0f\0\xff")
     assert (done.code, done.stderr) == (0, "")
@@ -104,6 +107,35 @@ def test_the_login_window_is_started_anew_by_launchd_and_the_file_is_roots_alone
         "write /Library/Preferences/com.apple.loginwindow autoLoginUser m1",
         "kickstart -k system/com.apple.loginwindow",
     ]
+    assert not (room.root / "kcpassword.remuda-untried").exists(), "macOS took it"
+
+
+OLD_SESSION = "printf '\\tcreator = loginwindow[7]\\n'"
+CUT: dict[str, str] = {
+    "killed before the login window was told": '[ "$1" = kickstart ] && kill -KILL "$PPID"; exit 1',
+    "the old session never goes": f'[ "$1" = print ] && {{ {OLD_SESSION}; {AQUA}; }}; exit 0',
+}
+
+
+@pytest.mark.parametrize("launchctl", CUT.values(), ids=CUT.keys())
+def test_a_password_that_macos_has_not_tried_is_known_as_such(room: Room, launchctl: str) -> None:
+    room.program("defaults", "echo m1")
+    room.program("id", "echo 501")
+    room.program("launchctl", launchctl)
+    path = room.root / "kcpassword"
+    room.run("auto-login", "m1", path, stdin=b"bytes")
+    assert path.with_name("kcpassword.remuda-untried").exists()
+    room.program("launchctl", AQUA)
+    assert room.run("auto-login-seen", "m1", path).stdout.startswith("session untried\n")
+
+
+def test_a_password_that_macos_has_sealed_was_tried(room: Room) -> None:
+    room.program("defaults", "echo m1")
+    room.program("id", "echo 501")
+    room.program("launchctl", '[ "$1" = kickstart ] && echo sealed >"$ROOM/kcpassword"; exit 0')
+    path = room.root / "kcpassword"
+    assert room.run("auto-login", "m1", path, stdin=b"bytes").code == 0
+    assert room.run("auto-login-seen", "m1", path).stdout == "session none\nuser m1\nsealed\n"
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def test_each_secret_is_in_stdin_as_a_secret() -> None:
     [
         pytest.param(b"session Aqua\nuser m1\n" + ENCODED, "", id="all is well"),
         pytest.param(b"session none\nuser m1\n" + ENCODED, "not logged in", id="no session yet"),
+        pytest.param(b"session untried\nuser m1\n" + ENCODED, "not tried", id="not tried yet"),
         pytest.param(
             b"session Aqua\nuser m1\n" + kcpassword.encode(Secret(b"<sealed>")).reveal(),
             "the password is wrong",

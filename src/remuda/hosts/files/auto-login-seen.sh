@@ -1,9 +1,11 @@
-# Prints in one line whether an account is logged in at the screen, in another for whom the automatic login is, and then
+# Prints in one line whether an account is logged in at the screen and by the password in the file, in another for whom the automatic login is, and then
 # the bytes of Apple's file.
 # Arguments: the account and the file. What it prints is secret.
 set -eu
 uid=$(id -u "$1")
-if launchctl print "gui/$uid" 2>/dev/null | grep '^[[:space:]]*session = Aqua$' >/dev/null; then
+if [ -e "$2.remuda-untried" ]; then
+  echo 'session untried'
+elif launchctl print "gui/$uid" 2>/dev/null | grep '^[[:space:]]*session = Aqua$' >/dev/null; then
   echo 'session Aqua'
 else
   echo 'session none'

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "auto-login"
 SESSION_WITHIN_S: Final = 120.0
-_ABSENT: Final = 3
+_ABSENT, _UNTRIED = 3, 4
 _AQUA: Final = re.compile(r"^\s*session = Aqua$", re.MULTILINE)
 _PREFERENCES: Final = "/Library/Preferences/com.apple.loginwindow"
 
@@ -38,6 +38,7 @@ _PREFERENCES: Final = "/Library/Preferences/com.apple.loginwindow"
 _SESSION: Final = 'launchctl print "gui/$(id -u)" 2>&1 | sed -n 1,12p'
 # Its content is secret: it must reach nothing but ``_kcpassword``.
 _READ: Final = (
+    f"if [ -e {kcpassword.PATH}.remuda-untried ]; then exit {_UNTRIED}; fi; "
     f"if [ -e {kcpassword.PATH} ]; then exec cat {kcpassword.PATH}; else exit {_ABSENT}; fi"
 )
 
@@ -47,8 +48,11 @@ def _session(ran: Ran) -> bool:
 
 
 def _kcpassword(ran: Ran) -> Secret | None:
+    """Return what the file holds; nothing in it if macOS has not tried that yet."""
     if ran.code == _ABSENT:
         return None
+    if ran.code == _UNTRIED:
+        return Secret(b"")
     if ran.code != 0:
         raise unreadable(kcpassword.PATH, f"code {ran.code}")
     return Secret(ran.stdout)
@@ -132,7 +136,7 @@ class AutoLoginPart:
                 ),
                 apply=(
                     run_script(
-                        NAME, self.script, user, kcpassword.PATH, stdin=content, timeout_s=120.0
+                        NAME, self.script, user, kcpassword.PATH, stdin=content, timeout_s=240.0
                     ),
                 ),
                 **proof(
@@ -155,6 +159,8 @@ def _wrong(facts: Facts, user: str, password: Secret | None) -> str:
     content, named = facts.of(KCPASSWORD), facts.of(LOGIN_USER)
     if content is None:
         return f"there is no {kcpassword.PATH}, so nobody is logged in after a boot"
+    if not content:
+        return f"the password in {kcpassword.PATH} was not tried by macOS yet: whoever wrote it was stopped before"
     if kcpassword.is_sealed(content):
         return f"macOS has sealed {kcpassword.PATH}: the password in it was wrong, and nobody is logged in any more"
     if password is not None and kcpassword.decode(content) != password:
@@ -181,6 +187,11 @@ def _judge(user: str, password: Secret) -> Callable[[Ran], str]:
             return wrong
         if named != f"user {user}".encode():
             return f"the automatic login is not for {user}. Look for a management profile that forbids it"
+        if session == b"session untried":
+            return (
+                "macOS has not tried the password yet: the session from before is still there. Look at the screen (by"
+                " VNC), log out whoever is there, and run it again"
+            )
         if session != b"session Aqua":
             return (
                 "the account is still not logged in at the screen. Look at the screen (by VNC): a dialogue of the setup"
