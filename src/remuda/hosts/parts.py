@@ -62,6 +62,7 @@ PARTS: Final[tuple[Part, ...]] = (
     GithubRunnerPart(
         seen_script=script("runner-seen"),
         install_script=script("runner-install"),
+        load_script=script("runner-load"),
         remove_script=script("runner-remove"),
         directory_script=script("own-directory"),
     ),

@@ -74,13 +74,49 @@ def test_it_is_registered_with_a_token_that_is_in_no_argument(room: Room) -> Non
     assert "launchctl kickstart gui/501/actions.runner.acme.mini-7" in _did(room)
 
 
-def test_what_is_left_of_an_earlier_registration_goes_first(room: Room) -> None:
+def test_an_earlier_registration_goes_when_there_is_a_new_one(room: Room) -> None:
     install = (room.root / "runner", *ARGS)
     assert room.run("runner-install", *install, stdin=b"one\n").code == 0
     assert room.run("runner-install", *install, stdin=b"two\n").code == 0
     did = _did(room)
-    assert did.index("svc uninstall") < did.index("token: two")
+    out = "launchctl bootout gui/501/actions.runner.acme.mini-7"
+    assert did.index("token: two") < did.index(out) < len(did) - 1
     assert _seen(room)[2] == "loaded yes"
+
+
+BEFORE = ["configured yes", "service actions.runner.acme.mini-7", "loaded yes"]
+ENDS = {
+    "GitHub takes no such token": "exit 1",
+    "killed as it asks": 'kill -KILL "$PPID"; exit 1',
+    "killed when half of it is there": 'echo half >.runner; kill -KILL "$PPID"',
+}
+
+
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
+def test_a_token_that_is_not_good_takes_no_registration_away(room: Room, ends: str) -> None:
+    install = (room.root / "runner", *ARGS)
+    assert room.run("runner-install", *install, stdin=b"one\n").code == 0
+    config = room.root / "runner/config.sh"
+    right = config.read_text()
+    config.write_text(f"#!/bin/sh\n[ ! -e .runner ] || exit 9\n{ends}\n")
+    assert room.run("runner-install", *install, stdin=b"two\n").code != 0
+    assert "launchctl bootout gui/501/actions.runner.acme.mini-7" not in _did(room)
+    assert _seen(room)[2] == "loaded yes", "what may be building goes on"
+    if "KILL" not in ends:
+        assert _seen(room)[:3] == BEFORE
+    assert room.run("runner-install", *install, stdin=b"three\n").code != 0
+    config.write_text(right)
+    assert room.run("runner-install", *install, stdin=b"four\n").code == 0
+    assert _seen(room)[:3] == BEFORE
+
+
+def test_a_registration_that_is_merely_not_loaded_is_loaded_without_a_token(room: Room) -> None:
+    assert room.run("runner-install", room.root / "runner", *ARGS, stdin=b"one\n").code == 0
+    (room.root / "loaded").unlink()
+    assert _seen(room)[2] == "loaded no"
+    assert room.run("runner-load", room.root / "runner").code == 0
+    assert _seen(room)[:3] == BEFORE
+    assert [line for line in _did(room) if line.startswith("token")] == ["token: one"]
 
 
 @pytest.mark.parametrize("stdin", [b"", b"\n"])

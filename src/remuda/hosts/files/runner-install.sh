@@ -16,18 +16,40 @@ if [ ! -x ./config.sh ] || [ ! -x ./bin/Runner.Listener ] || [ "$(./bin/Runner.L
   tar -xzf "$archive"
   rm -f "$archive"
 fi
-# What is left of an earlier registration: it was found broken, or another's.
-if [ -f .service ]; then
-  launchctl bootout "gui/$uid/$(basename "$(cat .service)" .plist)" 2>/dev/null || true
-  ./svc.sh uninstall >/dev/null 2>&1 || rm -f "$(cat .service)"
-fi
-rm -f .service .runner .credentials .credentials_rsaparams
+# An earlier registration is in the way of a new one, and is laid aside until that is there: the token may be no good.
+before=.remuda-before
+put_back() {
+  for file in .runner .credentials .credentials_rsaparams; do
+    if [ -e "$before/$file" ]; then mv -f "$before/$file" "$file"; fi
+  done
+  rm -rf "$before"
+}
+if [ -d "$before" ]; then put_back; fi
+mkdir "$before"
+for file in .runner .credentials .credentials_rsaparams; do
+  if [ -e "$file" ]; then mv -f "$file" "$before/$file"; fi
+done
 # In the environment of this one command, which the runner itself clears: an argument would be seen by everybody.
-ACTIONS_RUNNER_INPUT_TOKEN=$token ./config.sh --unattended --replace --url "$url" --name "$name" --labels "$labels" --work _work
+if ! ACTIONS_RUNNER_INPUT_TOKEN=$token ./config.sh --unattended --replace --url "$url" --name "$name" --labels "$labels" --work _work; then
+  put_back
+  echo 'GitHub did not register the runner. What was there before is as it was.' >&2
+  exit 1
+fi
 token=
+if [ -f .service ]; then
+  old=gui/$uid/$(basename "$(cat .service)" .plist)
+  launchctl bootout "$old" 2>/dev/null || true
+  tries=0
+  while launchctl print "$old" >/dev/null 2>&1 && [ "$tries" -lt 60 ]; do
+    sleep 1
+    tries=$((tries + 1))
+  done
+  rm -f "$(cat .service)" .service
+fi
 ./svc.sh install
 printf '%s\n' /usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin >.path
 plist=$(cat .service)
 service=$(basename "$plist" .plist)
 launchctl bootstrap "gui/$uid" "$plist" 2>/dev/null || true
 launchctl kickstart "gui/$uid/$service"
+rm -rf "$before"

@@ -6,4 +6,4 @@ if [ -f .service ]; then
   launchctl bootout "gui/$(id -u)/$(basename "$(cat .service)" .plist)" 2>/dev/null || true
   rm -f "$(cat .service)"
 fi
-rm -f .service .runner .credentials .credentials_rsaparams
+rm -rf .service .runner .credentials .credentials_rsaparams .remuda-before

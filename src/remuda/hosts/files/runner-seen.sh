@@ -1,7 +1,8 @@
 # Prints how GitHub's runner is registered and whether it is loaded. Arguments: its directory. Run as its account.
 set -eu
 cd "$1" 2>/dev/null || { echo 'configured no'; echo 'service none'; echo 'loaded no'; exit 0; }
-if [ -f .runner ] && [ -f .credentials ]; then echo 'configured yes'; else echo 'configured no'; fi
+# While one is laid aside, another is being made, or whoever made it was killed.
+if [ -f .runner ] && [ -f .credentials ] && [ ! -d .remuda-before ]; then echo 'configured yes'; else echo 'configured no'; fi
 service=none
 if [ -f .service ]; then service=$(basename "$(cat .service)" .plist); fi
 printf 'service %s\n' "$service"

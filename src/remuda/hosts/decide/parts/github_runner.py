@@ -8,7 +8,7 @@ destroy what works.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide.facts import Fact
@@ -29,6 +29,7 @@ NAME: Final = "github-runner"
 FOLDER: Final = "/opt/actions-runner"
 _INSTALL_S: Final = 900.0
 _LINES: Final = 3
+_NOT_LOADED: Final = "GitHub's runner is registered but not loaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def _settings(text: bytes) -> dict[str, str]:
 class GithubRunnerPart:
     seen_script: str
     install_script: str
+    load_script: str
     remove_script: str
     directory_script: str
     name: str = NAME
@@ -104,10 +106,23 @@ class GithubRunnerPart:
         wrong = _wrong(seen, own.builder)
         if not wrong:
             return ()
+        if wrong == _NOT_LOADED and seen.service:
+            return (self._load(own.builder),)
         token = own.builder.registration_token
         if token is None or not token:
             return (_no_token(wrong),)
-        return (self._install(own, own.builder, token, wrong),)
+        step = self._install(own, own.builder, token, wrong)
+        # One that is loaded may be building: for whom it is registered does not matter.
+        return (replace(step, harm=Harm.VMS) if seen.loaded else step,)
+
+    def _load(self, builder: BuilderConfig) -> Step:
+        return Step(
+            name=f"{NAME}-load",
+            reason=_NOT_LOADED,
+            diff=("  it is loaded as it is registered",),
+            apply=(run_script("runner-load", self.load_script, FOLDER, root=False),),
+            **proof(Probe(command=self.seen.command, judge=_judge(builder), within_s=30.0)),
+        )
 
     def _install(self, own: OwnConfig, builder: BuilderConfig, token: Secret, wrong: str) -> Step:
         labels = ",".join(builder.labels)
@@ -148,7 +163,7 @@ def _wrong(seen: RunnerSeen, builder: BuilderConfig) -> str:
         return (
             f"GitHub's runner is registered as {seen.name or 'nobody'} at {seen.url or 'nowhere'}"
         )
-    return "" if seen.loaded else "GitHub's runner is registered but not loaded"
+    return "" if seen.loaded else _NOT_LOADED
 
 
 def _judge(builder: BuilderConfig) -> Callable[[Ran], str]:
