@@ -28,7 +28,12 @@ def test_a_bad_agent_reaches_no_more_than_the_cap_and_ends_no_job(played: Played
 
 
 @pytest.mark.parametrize(
-    ("guard", "invariant"), [("roll_cap", "S5 blast radius"), ("drain", "S2 no kill")]
+    ("guard", "invariant"),
+    [
+        ("roll_cap", "S5 blast radius"),
+        ("drain", "S2 no kill"),
+        ("vms_outlive_agent", "S2 no kill"),
+    ],
 )
 def test_it_does_without_its_guard(guard: str, invariant: str) -> None:
     until_s = HOSTS_BAD_AGENT.until_s
@@ -40,7 +45,7 @@ def test_it_does_without_its_guard(guard: str, invariant: str) -> None:
 
 
 def test_every_guard_that_can_be_switched_off_is_tested() -> None:
-    assert set(HOSTS_BAD_AGENT.breaks) == {"roll_cap", "drain"}
+    assert set(HOSTS_BAD_AGENT.breaks) == {"roll_cap", "drain", "vms_outlive_agent"}
 
 
 def test_the_roll_goes_as_it_went_when_someone_last_looked_at_it(played: Played) -> None:

@@ -80,7 +80,12 @@ class Limits:
     node_missing: timedelta = timedelta(minutes=2)
     """How long a Node may be missing before the host is bootstrapped again."""
     stable: timedelta = timedelta(seconds=60)
-    """How long a Node must have been Ready on a new configuration before that counts as good."""
+    """
+    How long a Node must have been Ready on a new configuration before that counts as good.
+
+    Longer than the control plane takes to see that a Node is silent (its agent may be replaced without a drain, and
+    until then the Node is Ready by what the old one said).
+    """
     healthy_within: timedelta = timedelta(minutes=10)
     """How long after a new configuration that may take."""
     drain_settles: timedelta = timedelta(seconds=10)

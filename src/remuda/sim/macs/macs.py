@@ -2,7 +2,8 @@
 Simulated Macs: what is installed on each, which VMs run there, and how an attempt to change one goes.
 
 The operator reaches them through ``MacConverger``, in place of SSH. An agent that works keeps its Node Ready; one that
-does not lets it fall silent. Whoever does what ends VMs while there are any is written down in ``killed``.
+does not lets it fall silent. As on real Macs, a new agent is put in place under VMs that live on, and other rules of
+the firewall would end them. Whoever does what ends VMs while there are any is written down in ``killed``.
 """
 
 from __future__ import annotations
@@ -61,16 +62,25 @@ class Macs:
     macs: dict[str, Mac] = field(default_factory=dict)
     crashing: frozenset[str] = frozenset()
     """Builds whose agent ends at once, on every second Mac; on the others it runs and says nothing."""
+    with_rules: frozenset[str] = frozenset()
+    """Builds that bring other rules of the firewall: no VM survives these."""
+    vms_die_with_agent: bool = False
+    """Whether a restart of the agent ends the VMs of its Mac. It does not; a story may want to see who notices."""
     killed: list[str] = field(default_factory=list)
     """VMs that were ended under somebody's job."""
 
     def add(self, name: str) -> Mac:
         return self.macs.setdefault(name, Mac(name))
 
-    def install(self, mac: Mac, build: str) -> None:
-        """Put a build on a Mac. Every VM of it ends."""
+    def end_vms(self, mac: Mac) -> None:
+        """Do what no VM survives."""
         self.killed += [f"{vm} on {mac.name}" for vm in sorted(mac.vms)]
         mac.vms.clear()
+
+    def install(self, mac: Mac, build: str) -> None:
+        """Put another agent in place. VMs live on, and their new agent finds them."""
+        if self.vms_die_with_agent:
+            self.end_vms(mac)
         if build not in self.crashing:
             mac.build, mac.speaks = build, True
             return
@@ -111,16 +121,18 @@ class MacConverger:
         await self._clock.sleep(low + (high - low) * self._chance.fraction())
         if mac.build == self._build:
             return Outcome(Result.CONVERGED)
-        if mac.build and not await emptied():
-            return Outcome(Result.NEEDS_DRAIN, left=("tart",))
+        changed: tuple[str, ...] = ("agent",)
+        if mac.build and self._build in self._macs.with_rules:
+            if not await emptied():
+                return Outcome(Result.NEEDS_DRAIN, left=("firewall",))
+            self._macs.end_vms(mac)
+            changed = ("firewall", "agent")
         self._macs.install(mac, self._build)
-        return Outcome(Result.CONVERGED, changed=("tart", "agent"))
+        return Outcome(Result.CONVERGED, changed=changed)
 
     async def reboot(self, target: Target, pin: Pin) -> None:
         del pin
-        mac = self._macs.macs[target.address]
-        self._macs.killed += [f"{vm} on {mac.name}" for vm in sorted(mac.vms)]
-        mac.vms.clear()
+        self._macs.end_vms(self._macs.macs[target.address])
 
 
 class MacIdentities:

@@ -13,7 +13,14 @@ from remuda.kube.host import Host
 from remuda.sim.checkers import Fencing
 from remuda.sim.plan import CALM
 from remuda.sim.scenario import Options, Scenario
-from remuda.sim.scenarios.hosts.stage import LEASE, OPERATORS, ROLL_PERCENT, SPACE, Stage
+from remuda.sim.scenarios.hosts.stage import (
+    LEASE,
+    OPERATORS,
+    ROLL_PERCENT,
+    SPACE,
+    VMS_OUTLIVE_AGENT,
+    Stage,
+)
 from remuda.sim.scenarios.pools.waiting import demand
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 HOSTS: Final = 50
 CAP: Final = HOSTS * ROLL_PERCENT // 100
-GOOD, BAD, MENDED = "agent-1", "agent-2-bad", "agent-3"
+GOOD, BAD, MENDED = "agent-1", "agent-2-bad", "agent-3-and-rules"
 BUSY_VMS: Final = 25
 JOB_S: Final = (30.0, 90.0)
 HALTED_S: Final = 300.0
@@ -78,6 +85,7 @@ async def play(world: World, options: Options) -> None:
     seen = Radius(world, stage)
     world.checkers.add(seen, NoKill(stage), Fencing(f"{SPACE}/{LEASE}", OPERATORS))
     stage.macs.crashing = frozenset({BAD})
+    stage.macs.with_rules = frozenset({MENDED})
     await stage.furnish()
     world.set_faults(options.faults or CALM)
     for number in range(1, HOSTS + 1):
@@ -109,7 +117,7 @@ async def _story(world: World, stage: Stage, seen: Radius) -> None:
     if not is_halted() or stage.jobs_done == done:
         what = f"the roll went on, or jobs did not ({stage.jobs_done - done} were done)"
         world.verdict.violated(RADIUS, what, "-", world.loop.time())
-    stage.deploy(MENDED, "a release whose agent works")
+    stage.deploy(MENDED, "a release whose agent works, with other rules of the firewall")
     what = "the mended agent is everywhere"
     await demand(world, CONVERGED, what, lambda: all_have(MENDED), within_s=4 * 3600.0)
     work.cancel()
@@ -122,13 +130,15 @@ HOSTS_BAD_AGENT = Scenario(
     description=(
         "Fifty Macs are bootstrapped and work on jobs when a release of the host operator brings an agent that does not"
         " work: on some Macs it ends at once and the one before is restored, on others it runs and its Node falls"
-        " silent. The roll changes five at a time, drains each before it touches it, and stands still when five have"
-        " failed; the others say why they wait, and go on working. Then a mended release goes over all fifty."
+        " silent. VMs live on under it. The roll changes five at a time, and stands still when five have failed; the"
+        " others say why they wait, and go on working. Then a mended release goes over all fifty, with rules of the"
+        " firewall that no VM survives: each Mac is drained before it is touched."
     ),
     invariants=(NO_KILL, RADIUS, "S8 fencing", CONVERGED),
     breaks={
         "roll_cap": "the bad agent reaches every Mac (S5)",
-        "drain": "Macs are changed under the jobs that run there (S2)",
+        "drain": "Macs get the new rules under the jobs that run there (S2)",
+        VMS_OUTLIVE_AGENT: "an agent that is replaced takes the jobs of its Mac with it (S2)",
     },
     until_s=7200.0,
     run=play,

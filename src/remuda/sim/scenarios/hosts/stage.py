@@ -46,9 +46,11 @@ AGENTS = "agents"
 LIMITS = Limits(
     updates_max=3,
     pause=timedelta(seconds=30),
-    stable=timedelta(seconds=30),
+    stable=timedelta(seconds=60),
     healthy_within=timedelta(minutes=3),
 )
+VMS_OUTLIVE_AGENT = "vms_outlive_agent"
+"""A switch as the operator's guards are, of the Macs: an agent that starts anew finds its VMs as they were."""
 ROLL_PERCENT = 10
 REFLECTOR = ReflectorSettings(resync_s=60.0, relist_s=300.0)
 BIND_S = 2.0
@@ -64,7 +66,8 @@ class Stage:
         self.build = ""
         """What the next operator that starts wants on every Mac."""
         self.jobs_done = 0
-        self._guards = Guards.without(*sorted(broken))
+        self.macs.vms_die_with_agent = VMS_OUTLIVE_AGENT in broken
+        self._guards = Guards.without(*sorted(broken - {VMS_OUTLIVE_AGENT}))
         self._registries: dict[str, CollectorRegistry] = {}
         # People do not suffer from the network: what they ask for is what the story says.
         self.person = KubeClient(world.plane.wire())
