@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.hosts.decide.facts import Facts
+from remuda.hosts.decide.parts.agent import WAIT_S
 from remuda.hosts.decide.plan import plan
 from remuda.ports.host_shell import Ran
 from tests.unit.hosts.a_mac import CORE, a_wanted
@@ -297,3 +298,28 @@ def test_a_program_without_a_signature_gets_one_of_our_own(host: Host) -> None:
     assert host.room.run("agent-stage", host.file("program"), _sum("new"), stdin=b"new").code == 0
     staged = host.file("program.staged")
     assert host.did == [f"--verify {staged}", f"--force --sign - {staged}"]
+
+
+# It never lets go of a job, takes one only at the sixth try, and what it starts does not stay.
+SLOW = """
+case $1 in
+print) date +%N >>"$ROOM/pids"; printf '\\tpid = %s\\n' "$(wc -l <"$ROOM/pids")" ;;
+bootstrap)
+  echo try >>"$ROOM/tries"
+  [ "$(wc -l <"$ROOM/tries")" -ge 6 ] || exit 5
+  rm "$ROOM/tries" ;;
+esac
+"""
+
+
+def test_the_longest_way_back_is_given_its_time(good: Host) -> None:
+    good.room.program("launchctl", SLOW)
+    good.room.program("sleep", 'echo "$1" >>"$ROOM/slept"')
+    done = good.load("crash", "plist 2")
+    assert "does not stay up either" in done.stderr
+    slept = sum(map(int, good.seen("slept").splitlines()))
+    waits_s = slept - 2 * 7 + 2 * WAIT_S
+    assert waits_s > 2 * WAIT_S + 120, "it was the longest"
+    [step] = plan(Facts(answers_of("agent-changed-by-hand")), a_wanted(), CORE).steps
+    # Each look takes time as well, on a host that is as slow as this one.
+    assert step.apply[-1].timeout_s >= waits_s + 150

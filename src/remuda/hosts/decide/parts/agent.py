@@ -147,7 +147,8 @@ class AgentPart:
             commands.append(run_script("agent-stage", *stage, stdin=agent, timeout_s=_UPLOAD_S))
         args = (LABEL, PROGRAM, _PLIST, KUBECONFIG, MARK, own.user, LOG, DATA, agent.sha256)
         flags = ("new" if program else "keep", "new" if credential else "keep")
-        # Twice: what is put back must stay up too. And a minute in which launchd lets go of the old one.
+        # Twice: what is put back must stay up too. Each time launchd lets go of the old one within a minute, and every
+        # look takes its time.
         load = run_script(
             "agent-load",
             self.load_script,
@@ -156,7 +157,7 @@ class AgentPart:
             str(STABLE_S),
             str(WAIT_S),
             stdin=plist,
-            timeout_s=2.0 * WAIT_S + 150.0,
+            timeout_s=2.0 * WAIT_S + 300.0,
         )
         return (*commands, load)
 
