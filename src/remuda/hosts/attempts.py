@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from msgspec.structs import replace
@@ -17,10 +17,18 @@ from msgspec.structs import replace
 from remuda.hosts.adopter import NotOurs
 from remuda.hosts.converging import Mode, Result
 from remuda.hosts.credentials import target_of
+from remuda.hosts.decide.agent_job import LABEL
 from remuda.hosts.decide.lifecycle import AT_ONCE, Phase
 from remuda.hosts.decide.wanted import BuilderConfig, OwnConfig
 from remuda.hosts.in_use import HostInUse
-from remuda.hosts.status import BOOTSTRAPPED, CONVERGED, KEY_TRUSTED, with_condition
+from remuda.hosts.status import (
+    BOOTSTRAPPED,
+    CONVERGED,
+    KEY_TRUSTED,
+    READY,
+    condition,
+    with_condition,
+)
 from remuda.kube.host import HOST, Role
 from remuda.kube.quantity import parse_quantity
 from remuda.kube.times import whole_seconds
@@ -39,6 +47,12 @@ if TYPE_CHECKING:
     from remuda.ports.machines import Machine
 
 log = structlog.get_logger(__name__)
+
+_RETIRE_S: Final = 180.0
+
+
+class NotTried(RemudaError):
+    """What could do harm was left undone."""
 
 
 class TookTooLong(RemudaError):
@@ -137,6 +151,37 @@ class Attempts:
             await self.failed(host, wanted, error)
             return False
         return True
+
+    async def retire(self, host: Host) -> None:
+        """Take the agent off a host that leaves, as well as that goes. What stays there is said."""
+        reins, status = self._reins, host.status
+        if not (status.config_hash or status.reached_config_hash):
+            return  # nobody brought it one
+        trusted = condition(status, KEY_TRUSTED)
+        try:
+            if (trusted and trusted.status == "False") or (status.attempts or 0) >= AT_ONCE:
+                raise NotTried(
+                    f"The agent of Host {host.name} was not removed",
+                    why="its host key or its login was refused before",
+                    fix=f"Remove it there: sudo launchctl bootout system/{LABEL}",
+                )
+            machine = (
+                await reins.adopter.mine(host) if reins.adopter and status.machine_id else None
+            )
+            target = await self._target(host, machine)
+            async with asyncio.timeout(_RETIRE_S):
+                await reins.converger.retire(target)
+        except (RemudaError, TimeoutError) as error:
+            text = (
+                f"Its agent may still run and make its Node again: {error or 'the host did not answer in time'}"
+                f" Its credential is good until it ends, at most 90 days after it was made."
+            )
+            log.warning("agent left on its host", host=host.name, error=str(error))
+            now = reins.clock.now()
+            await reins.status.change(
+                host, lambda s: with_condition(s, READY, "False", "AgentLeft", text, now)
+            )
+            reins.events.record(HOST, host, "AgentLeft", text, warning=True)
 
     async def failed(self, host: Host, wanted: str, error: RemudaError) -> None:
         """Write down a failure. Of one that trying again makes worse there is no second attempt in a row."""

@@ -256,6 +256,7 @@ class Carrier:
                 await self._hold(host, found)
                 return
         reins = self._reins
+        await self._attempts.retire(host)
         await reins.identities.remove(host)
         await forget_password(reins.kube, host)
         if (node := reins.view.node(host.name)) is not None:

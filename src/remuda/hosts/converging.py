@@ -74,6 +74,10 @@ class Converger(Protocol):
         """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
         ...
 
+    async def retire(self, target: Target) -> None:
+        """Take the agent off a host that leaves the fleet. Raises a RemudaError if it is still there."""
+        ...
+
     async def reboot(self, target: Target, pin: Pin) -> None:
         """Have a host start again. The caller has seen to it that it is empty."""
         ...

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from remuda.hosts.converge import Converger
 from remuda.hosts.converging import Emptied, Mint, Mode, Outcome, Pin, Result
+from remuda.hosts.decide import agent_job
 from remuda.hosts.decide.drift import config_hash, drift_parts
-from remuda.hosts.decide.running import said
+from remuda.hosts.decide.launchd import DAEMONS
+from remuda.hosts.decide.running import one_at_a_time, run_script, said
 from remuda.hosts.decide.wanted import Wanted
 from remuda.hosts.in_use import HostInUse, what_runs
+from remuda.hosts.scripts import script
 from remuda.model.errors import RemudaError
 from remuda.ports.host_shell import Command, HostShellError
 
@@ -22,6 +25,15 @@ if TYPE_CHECKING:
     from remuda.ports.host_shell import HostShell, HostShells, Target
 
 _REBOOT = Command(words=("/sbin/shutdown", "-r", "now"), root=True)
+_RETIRE = one_at_a_time(
+    run_script(
+        "agent-remove",
+        script("agent-remove"),
+        *(agent_job.LABEL, f"{DAEMONS}/{agent_job.LABEL}.plist", agent_job.KUBECONFIG),
+        timeout_s=120.0,
+    ),
+    script("one-at-a-time"),
+)
 _SIGNALLED = 128
 """A shutdown that ends by a signal was ended by itself."""
 
@@ -51,6 +63,10 @@ async def _start_again(shell: HostShell, target: Target) -> None:
             why=f"shutdown did not do so ({said(ran)})",
             fix="Start it again by hand",
         )
+
+
+class AgentStays(RemudaError):
+    """The agent of a host that leaves is still there."""
 
 
 class _NotEmpty(RemudaError):
@@ -118,6 +134,21 @@ class SshConverger:
         finally:
             await shells.close(shell)
         return Outcome(Result.CONVERGED, changed=done.changed)
+
+    async def retire(self, target: Target) -> None:
+        """Take the agent off a host that leaves the fleet, with its credential."""
+        shells = self._shells()
+        shell = await shells.open(target)
+        try:
+            ran = await shell.run(_RETIRE)
+        finally:
+            await shells.close(shell)
+        if ran.code != 0:
+            raise AgentStays(
+                f"The agent of {target.address} was not removed",
+                why=f"the host did not do so ({said(ran)})",
+                fix=f"Remove it there: sudo launchctl bootout system/{agent_job.LABEL}",
+            )
 
     async def reboot(self, target: Target, pin: Pin) -> None:
         """Have a host start again. That it hangs up on us meanwhile is what was asked for."""

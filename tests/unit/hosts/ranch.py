@@ -74,6 +74,7 @@ class ToldMacs:
     attempts: list[tuple[str, Mode, bool]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     reboots: list[str] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
     registers: bool = False
     """Whether they need a registration token."""
     minted: list[Hidden] = field(default_factory=list)
@@ -110,6 +111,11 @@ class ToldMacs:
             return Outcome(Result.NEEDS_DRAIN, left=("tart",))
         await self._register(own)
         return Outcome(Result.CONVERGED, changed=("agent",))
+
+    async def retire(self, target: Target) -> None:
+        self.retired.append(target.address)
+        if self.dead is not None:
+            raise self.dead()
 
     async def reboot(self, target: Target, pin: Pin) -> None:
         self.reboots.append(target.address)

@@ -18,7 +18,7 @@ from remuda.hosts.decide.parts.sudo import PASSWORDLESS
 from remuda.hosts.decide.step import Harm, Step
 from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
 from remuda.hosts.in_use import HostInUse
-from remuda.hosts.over_ssh import RebootRefused, SshConverger
+from remuda.hosts.over_ssh import AgentStays, RebootRefused, SshConverger
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command, Ran, Target, Upload
 from remuda.sim.host_shell import MemoryHost, MemoryShells
@@ -74,6 +74,7 @@ class Mini:
     tart: Ran = IDLE
     worker: Ran = NOBODY
     shutdown: Ran = GOOD
+    script: Ran = GOOD
     done: list[str] = field(default_factory=list)
     shells: MemoryShells = field(default_factory=MemoryShells)
 
@@ -83,7 +84,7 @@ class Mini:
             VMS.command.words[0]: self._answer(lambda: self.tart),
             BUILDS.command.words[0]: self._answer(lambda: self.worker),
             "seen": self._answer(lambda: Ran(code=0, stdout=b"new" if self.done else b"old")),
-            "/bin/sh": self._deed("session"),
+            "/bin/sh": self._deed("session", lambda: self.script),
             "/sbin/shutdown": self._deed("reboot", lambda: self.shutdown),
         }
         self.shells.hosts["mini", 22] = MemoryHost(
@@ -181,6 +182,15 @@ async def test_an_empty_host_is_changed_and_started_again(tmp_path: Path) -> Non
     mini.done.clear()
     await mini.converger(tmp_path).reboot(TARGET, pin)
     assert mini.done == ["reboot"]
+
+
+async def test_an_agent_that_stays_is_told(tmp_path: Path) -> None:
+    mini = Mini()
+    mini.tart = listed(mine=True)  # VMs are left alone, so nobody asks for them
+    await mini.converger(tmp_path).retire(TARGET)
+    mini.script = Ran(code=1, stderr=b"launchd does not let go")
+    with pytest.raises(AgentStays, match="does not let go"):
+        await mini.converger(tmp_path).retire(TARGET)
 
 
 async def test_a_reboot_that_is_refused_is_no_reboot(tmp_path: Path) -> None:

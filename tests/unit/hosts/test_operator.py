@@ -12,13 +12,13 @@ from remuda.hosts.converge import HostHasProblems, StepFailed
 from remuda.hosts.converging import Mode
 from remuda.hosts.credentials import password_secret
 from remuda.hosts.own_secrets import NotOurSecret, find, forget, keep
-from remuda.kube.core import NODE, POD, SECRET, Container, Pod, PodSpec, Secret
+from remuda.kube.core import EVENT, NODE, POD, SECRET, Container, Pod, PodSpec, Secret
 from remuda.kube.host import HOST
 from remuda.kube.meta import ObjectMeta
 from remuda.kube.names import HOST_DRAIN, HOST_KEY, PAUSED, RETRY, RUNNER
 from remuda.kube.patches import MergePatch
 from remuda.ports.host_shell import HostKeyChanged, LoginRefused, Unreachable
-from remuda.ports.kube import NotFound
+from remuda.ports.kube import NotFound, Query
 from remuda.sim.loop import run
 from tests.support.scaleway_server import a_server
 from tests.unit.hosts.ranch import SETTINGS, SPACE, Ranch, a_ranch
@@ -386,6 +386,51 @@ def test_nothing_is_done_when_all_nodes_go_together() -> None:
         await annotate(ranch, "a", **{RETRY: "true"})
         await ranch.phase("a", "Ready")
         assert ranch.macs.attempts[3][0] == "a", "a person has looked"
+
+    play(story)
+
+
+def test_a_host_that_leaves_loses_its_agent_before_its_node() -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.macs.retired == ["mini.test"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_host_that_cannot_be_reached_leaves_all_the_same_and_says_what_stays(
+    *, refused: bool
+) -> None:
+    async def story(ranch: Ranch) -> None:
+        await ranch.host("mini")
+        await ranch.phase("mini", "Ready")
+        ranch.macs.dead = unreachable
+        if refused:
+            ranch.macs.dead = lambda: LoginRefused("mini", why="not taken", fix="Mend it")
+            ranch.macs.config_hash = "v2"
+            await ranch.phase("mini", "Failed")
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.macs.retired == ([] if refused else ["mini.test"]), "no second wrong login"
+        await ranch.clock.sleep(60)
+        events = (await ranch.kube.list(EVENT, Query(namespace=SPACE))).items
+        assert [e.type for e in events if e.reason == "AgentLeft"] == ["Warning"]
+
+    play(story)
+
+
+def test_a_host_that_was_never_reached_has_no_agent_to_lose() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.dead = unreachable
+        await ranch.host("mini")
+        await ranch.until("mini", lambda h: bool(h.status.attempts))
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.macs.retired == []
 
     play(story)
 

@@ -288,3 +288,25 @@ def test_only_a_whole_xcode_is_asked_anything(room: Room) -> None:
     done = room.run("xcode-seen", apps)
     assert done.stdout == f"selected {apps}/Xcode-16.2.app/Contents/Developer\n{listed}ready yes\n"
     assert not (room.root / "dialogue").exists()
+
+
+def test_an_agent_is_taken_out_with_the_files_it_needs_and_a_second_time_too(room: Room) -> None:
+    room.program("launchctl", 'echo "$@" >>"$ROOM/said"; [ "$1" != print ]')
+    plist, credential, other = (room.root / name for name in ("job.plist", "credential", "other"))
+    for path in (plist, credential, other):
+        path.write_text("x")
+    for _ in range(2):
+        done = room.run("agent-remove", "dev.remuda.agent", plist, credential)
+        assert (done.code, done.stderr) == (0, "")
+    assert (plist.exists(), credential.exists(), other.exists()) == (False, False, True)
+    assert "bootout system/dev.remuda.agent" in (room.root / "said").read_text()
+
+
+def test_an_agent_that_launchd_keeps_keeps_its_files(room: Room) -> None:
+    room.program("launchctl", "exit 0")
+    plist = room.root / "job.plist"
+    plist.write_text("x")
+    done = room.run("agent-remove", "dev.remuda.agent", plist)
+    assert done.code == 1
+    assert "does not let go" in done.stderr
+    assert plist.exists()

@@ -130,6 +130,9 @@ class MacConverger:
         self._macs.install(mac, self._build)
         return Outcome(Result.CONVERGED, changed=changed)
 
+    async def retire(self, target: Target) -> None:
+        self._macs.macs[target.address].speaks = False
+
     async def reboot(self, target: Target, pin: Pin) -> None:
         del pin
         self._macs.end_vms(self._macs.macs[target.address])
