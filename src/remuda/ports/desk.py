@@ -143,10 +143,10 @@ class ReportReply(msgspec.Struct, frozen=True):
 
     stop: Annotated[str, Meta(max_length=2000)] = ""
     """Why the job must stop, or must not begin."""
-    overdue: bool = False
-    """It must stop because its time is over, and not because somebody cancelled it."""
     log_offset: Annotated[int, Meta(ge=0)] | None = None
     """Output is missing: neither log nor exit was taken. Send them from here."""
+    overdue: bool = False
+    """It must stop because its time is over, and not because somebody cancelled it."""
 
 
 @dataclass(frozen=True, slots=True)
