@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.hosts.converge import DoesNotConverge, HostHasProblems, StepFailed, StepFailedForGood
+from remuda.hosts.converge import (
+    DoesNotConverge,
+    HostHasProblems,
+    StepFailed,
+    StepFailedForGood,
+)
 from remuda.hosts.decide import kcpassword
 from remuda.hosts.decide.parts.auto_login import AutoLoginPart
 from remuda.hosts.decide.pf_conf import BLOCK
-from remuda.hosts.decide.plan import facts_needed
 from remuda.hosts.decide.step import Step
 from remuda.hosts.in_use import what_runs
 from remuda.hosts.parts import PARTS
@@ -21,7 +25,13 @@ from remuda.kube.host import Role
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command, HostShellError
 from tests.support.scripted_mac import snapshots, states
-from tests.support.scripted_mac.bootstrapping import BAD_AGENT, GOOD_AGENT, Power, Run, Wish
+from tests.support.scripted_mac.bootstrapping import (
+    BAD_AGENT,
+    GOOD_AGENT,
+    Kills,
+    Run,
+    Wish,
+)
 from tests.support.scripted_mac.place import Place, a_place
 
 if TYPE_CHECKING:
@@ -203,25 +213,23 @@ async def test_a_host_converges_from_what_others_left(
     assert snapshots.changed(after, snapshots.taken(mac.place)) == []
 
 
-async def test_killed_anywhere_and_run_again_it_converges_to_the_same(mac: Mac) -> None:
-    whole = await mac.bootstrapped()
+async def test_killed_in_any_step_and_run_again_it_converges_to_the_same(mac: Mac) -> None:
     snapshots.put_back(mac.place, mac.fresh)
-    deaths = 0
-    for extra in (0, 3, 7, 12, 18, 5, 26, 11, 34, 42, 55):
-        looked = 1 if not deaths else len(facts_needed(PARTS))
-        run = replace(mac.run(), dies_at=looked + extra, midway=bool(deaths % 2))
-        try:
-            await run.converge()
-        except Power:
-            deaths += 1
-        else:
-            break
-    assert deaths >= 6, "it was killed in many places"
-    await mac.run().converge()
+    done = await mac.run().converge()
+    whole = snapshots.taken(mac.place)
+    snapshots.put_back(mac.place, mac.fresh)
+
+    kills = Kills()  # in each step once: before one of its changes, or in the midst of it
+    while await replace(mac.run(), progress=kills, kills=kills).is_killed():
+        assert len(kills.struck) <= len(done.changed)
+    assert set(done.changed) <= kills.struck.keys()
+    assert {midway for midway, _ in kills.struck.values()} == {True, False}
+    assert len({nth for _, nth in kills.struck.values()}) > 1, "not always at the first change"
     after = snapshots.taken(mac.place)
     differ = [name for name in snapshots.changed(whole, after) if name != snapshots.STATE]
     assert [name for name in differ if not name.startswith("private/var/log")] == []
     assert mac.state()["aqua"]
+    assert (await mac.run().converge()).changed == ()
 
 
 async def test_a_wrong_password_is_tried_once_and_nothing_else_is_done(mac: Mac) -> None:

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
     from remuda.hosts.converge import Progress
     from remuda.hosts.decide.plan import Plan
-    from remuda.hosts.decide.step import Part
+    from remuda.hosts.decide.step import Part, Step
     from remuda.ports.clock import Clock
     from remuda.ports.host_shell import Command, HostShell, Ran, Target
     from tests.support.scripted_mac.place import Place
 
 TART = "2.32.1"
 BEGUN_S = 60.0
+_ONE_AT_A_TIME = "remuda-one-at-a-time"
 _SHELL_AND_PROGRAM = 2
 """How many programs of the Mac have begun when a command has: the account's shell, and what it becomes."""
 GOOD_AGENT = b"#!/bin/sh\n# remuda-mac: stays up\n"
@@ -100,19 +101,45 @@ class Wish:
         )
 
 
+@dataclass
+class Kills(Silent):
+    """Cuts the power in every step once, by and by at another of its changes."""
+
+    struck: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    """The steps, whether it was in the midst of a change, and of which one."""
+    step: Step | None = None
+    made: int = 0
+
+    def begun(self, step: Step) -> None:
+        self.step, self.made = step, 0
+
+    def strikes(self, command: Command) -> bool:
+        """Say whether the power goes now."""
+        if self.step is None or _ONE_AT_A_TIME not in command.words:
+            return False  # it only looks
+        nth = len(self.struck) % len(self.step.apply)
+        self.made += 1
+        if self.step.name in self.struck or self.made <= nth:
+            return False
+        self.struck[self.step.name] = (len(self.struck) % 3 > 0, nth)
+        return True
+
+    @property
+    def midway(self) -> bool:
+        return next(reversed(self.struck.values()))[0]
+
+
 class Power(BaseException):
     """The power of whoever runs the plan is cut. Nothing catches it."""
 
 
 @dataclass
 class Watched:
-    """A shell that counts commands, and may die before or in the midst of one."""
+    """A shell that counts commands, and may die before or in the midst of a change."""
 
     shell: HostShell
     place: Place
-    dies_at: int | None = None
-    """The index of the command that is not run any more, or is killed as it runs."""
-    midway: bool = False
+    kills: Kills | None = None
     ran: list[Command] = field(default_factory=list)
 
     @property
@@ -120,8 +147,8 @@ class Watched:
         return self.shell.fingerprint
 
     async def run(self, command: Command) -> Ran:
-        if self.dies_at is not None and len(self.ran) >= self.dies_at:
-            if self.midway:
+        if self.kills is not None and self.kills.strikes(command):
+            if self.kills.midway:
                 await self._cut(command)
             raise Power
         self.ran.append(command)
@@ -168,8 +195,7 @@ class Run:
     place: Place
     wanted: Wanted
     parts: tuple[Part, ...] = PARTS
-    dies_at: int | None = None
-    midway: bool = False
+    kills: Kills | None = None
     progress: Progress = field(default_factory=Silent)
     clock: Clock = field(default_factory=MacClock)
     ran: list[Command] = field(default_factory=list)
@@ -185,7 +211,7 @@ class Run:
         try:
             return await Converger(
                 host=self.wanted.own.node,
-                shell=Watched(shell, self.place, self.dies_at, self.midway, self.ran),
+                shell=Watched(shell, self.place, self.kills, self.ran),
                 wanted=self.wanted,
                 parts=self.parts,
                 clock=self.clock,
@@ -194,6 +220,14 @@ class Run:
             ).run()
         finally:
             await shells.close(shell)
+
+    async def is_killed(self) -> bool:
+        """Converge, and say whether the power was cut meanwhile."""
+        try:
+            await self.converge()
+        except Power:
+            return True
+        return False
 
     async def look(self) -> Plan:
         shells, shell = await self.opened()
