@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,11 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 IN_CI = os.environ.get("CI") == "true"
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every program below inherits that. Some tests
+# press Ctrl-C: a handler of ours is what programs that we start do not inherit.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _suite(nodeid: str) -> str:

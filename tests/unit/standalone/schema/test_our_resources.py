@@ -20,7 +20,7 @@ BUILDER = {
 }
 KEY = {"name": "k", "key": "id"}
 STATIC = {"static": {"address": "10.0.0.1"}}
-SCALEWAY = {"scaleway": {"zone": "fr-par-1", "type": "M2-M", "os": "macos-15"}}
+SCALEWAY = {"scaleway": {"zone": "fr-par-1", "type": "M2-M", "os": "Sequoia"}}
 
 
 def a_pool(**spec: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
