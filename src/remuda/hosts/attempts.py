@@ -33,7 +33,7 @@ from remuda.kube.host import HOST, Role
 from remuda.kube.quantity import parse_quantity
 from remuda.kube.times import whole_seconds
 from remuda.model.errors import RemudaError, Retry
-from remuda.ports.host_shell import HostKeyChanged
+from remuda.ports.host_shell import HostKeyChanged, UploadUnreadable
 from remuda.ports.machines import MachineGone
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Attempts:
             )
             await self.failed(host, wanted, error)
         except RemudaError as error:
-            if error is minting.failed or isinstance(error, HostInUse):
+            if error is minting.failed or isinstance(error, HostInUse | UploadUnreadable):
                 await self._not_the_hosts_fault(host, error)
                 raise
             await self.failed(host, wanted, error)

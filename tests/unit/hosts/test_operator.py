@@ -10,7 +10,7 @@ from remuda.kube.core import EVENT, NODE, POD
 from remuda.kube.host import HOST
 from remuda.kube.names import HOST_DRAIN, HOST_KEY, PAUSED, RETRY
 from remuda.kube.patches import MergePatch
-from remuda.ports.host_shell import HostKeyChanged, LoginRefused
+from remuda.ports.host_shell import HostKeyChanged, LoginRefused, UploadUnreadable
 from remuda.ports.kube import NotFound, Query
 from tests.unit.hosts.ranch import SPACE, Ranch
 from tests.unit.hosts.stories import a_vm, annotate, condition, play, unreachable
@@ -136,6 +136,20 @@ def test_a_wrong_login_is_tried_once_however_long_nobody_looks() -> None:
         ranch.macs.dead = None
         await annotate(ranch, "mini", **{RETRY: "true"})
         await ranch.phase("mini", "Ready")
+
+    play(story)
+
+
+def test_a_file_that_the_operator_cannot_read_is_no_fault_of_a_host() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.errors = [UploadUnreadable("the agent", why="it is gone", fix="Put it back")]
+        await ranch.host("mini")
+        host = await ranch.until(
+            "mini", lambda h: bool(ranch.macs.attempts) and h.status.phase != ""
+        )
+        assert not host.status.attempts
+        await ranch.phase("mini", "Ready")
+        assert len(ranch.macs.attempts) == 2, "it is tried again by itself"
 
     play(story)
 
