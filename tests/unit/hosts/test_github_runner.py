@@ -71,6 +71,7 @@ def test_it_is_registered_with_a_token_that_is_in_no_argument(room: Room) -> Non
     assert [line for line in did if TOKEN in line] == [f"token: {TOKEN}"]
     assert TOKEN not in done.stdout
     assert _seen(room)[:3] == ["configured yes", "service actions.runner.acme.mini-7", "loaded yes"]
+    assert _seen(room)[3] == f"labels {ARGS[2]}"
     assert "launchctl kickstart gui/501/actions.runner.acme.mini-7" in _did(room)
 
 

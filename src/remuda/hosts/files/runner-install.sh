@@ -19,14 +19,14 @@ fi
 # An earlier registration is in the way of a new one, and is laid aside until that is there: the token may be no good.
 before=.remuda-before
 put_back() {
-  for file in .runner .credentials .credentials_rsaparams; do
+  for file in .runner .credentials .credentials_rsaparams .remuda-labels; do
     if [ -e "$before/$file" ]; then mv -f "$before/$file" "$file"; fi
   done
   rm -rf "$before"
 }
 if [ -d "$before" ]; then put_back; fi
 mkdir "$before"
-for file in .runner .credentials .credentials_rsaparams; do
+for file in .runner .credentials .credentials_rsaparams .remuda-labels; do
   if [ -e "$file" ]; then mv -f "$file" "$before/$file"; fi
 done
 # In the environment of this one command, which the runner itself clears: an argument would be seen by everybody.
@@ -36,6 +36,8 @@ if ! ACTIONS_RUNNER_INPUT_TOKEN=$token ./config.sh --unattended --replace --url 
   exit 1
 fi
 token=
+# The runner itself does not write down with which labels it was registered.
+printf '%s\n' "$labels" >.remuda-labels
 if [ -f .service ]; then
   old=gui/$uid/$(basename "$(cat .service)" .plist)
   launchctl bootout "$old" 2>/dev/null || true

@@ -6,4 +6,4 @@ if [ -f .service ]; then
   launchctl bootout "gui/$(id -u)/$(basename "$(cat .service)" .plist)" 2>/dev/null || true
   rm -f "$(cat .service)"
 fi
-rm -rf .service .runner .credentials .credentials_rsaparams .remuda-before
+rm -rf .service .runner .credentials .credentials_rsaparams .remuda-labels .remuda-before

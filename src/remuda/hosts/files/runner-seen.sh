@@ -11,4 +11,5 @@ if [ "$service" != none ] && launchctl print "gui/$(id -u)/$service" >/dev/null 
 else
   echo 'loaded no'
 fi
+if [ -f .remuda-labels ]; then printf 'labels %s\n' "$(cat .remuda-labels)"; fi
 if [ -f .runner ]; then cat .runner; fi

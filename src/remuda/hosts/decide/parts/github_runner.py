@@ -42,6 +42,8 @@ class RunnerSeen:
     loaded: bool
     url: str = ""
     name: str = ""
+    labels: str = ""
+    """With which we registered it, separated by commas; "" if somebody else did: then they are not ours to change."""
 
     @property
     def there(self) -> bool:
@@ -55,14 +57,24 @@ def _seen(ran: Ran) -> RunnerSeen:
     )
     if ran.code != 0 or lines.keys() != {"configured", "service", "loaded"}:
         raise unreadable("GitHub's runner", said(ran))
-    written = _settings(head[_LINES]) if len(head) > _LINES else {}
+    labels, rest = _labels(head[_LINES] if len(head) > _LINES else b"")
+    written = _settings(rest)
     return RunnerSeen(
         configured=lines["configured"] == "yes",
         service="" if lines["service"] == "none" else lines["service"],
         loaded=lines["loaded"] == "yes",
         url=written.get("gitHubUrl", ""),
         name=written.get("agentName", ""),
+        labels=labels,
     )
+
+
+def _labels(text: bytes) -> tuple[str, bytes]:
+    """Take the line with the labels off what comes before the runner's own file."""
+    if not text.startswith(b"labels "):
+        return "", text
+    line, _, rest = text.partition(b"\n")
+    return line.decode(errors="replace").partition(" ")[2], rest
 
 
 def _settings(text: bytes) -> dict[str, str]:
@@ -163,6 +175,8 @@ def _wrong(seen: RunnerSeen, builder: BuilderConfig) -> str:
         return (
             f"GitHub's runner is registered as {seen.name or 'nobody'} at {seen.url or 'nowhere'}"
         )
+    if seen.labels and set(seen.labels.split(",")) != set(builder.labels):
+        return f"GitHub's runner is registered with the labels {seen.labels}"
     return "" if seen.loaded else _NOT_LOADED
 
 
