@@ -217,7 +217,7 @@ async def test_a_rule_about_the_name_has_no_field(raw: Raw, space: Space) -> Non
             {
                 "provider": {
                     "static": {"address": "192.0.2.7"},
-                    "scaleway": {"zone": "fr-par-1", "type": "M2-M", "os": "macos-15"},
+                    "scaleway": {"zone": "fr-par-1", "type": "M2-M", "os": "Sequoia"},
                 }
             },
             "spec.provider: Invalid value: a host comes from exactly one provider. Set either static or scaleway.",
@@ -245,7 +245,7 @@ async def test_a_host_is_refused(raw: Raw, space: Space, spec: Json, fault: str)
 async def test_a_transition_rule_sees_what_was(kube: Kube, raw: Raw, space: Space) -> None:
     await create(raw, space)
     (await raw.post(space.path("hosts"), a_host("mac-1"))).ok()
-    elsewhere = {"zone": "fr-par-1", "type": "M2-M", "os": "macos-15"}
+    elsewhere = {"zone": "fr-par-1", "type": "M2-M", "os": "Sequoia"}
 
     with pytest.raises(Invalid, match="os cannot change"):
         await kube.patch(
