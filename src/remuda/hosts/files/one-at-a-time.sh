@@ -17,12 +17,12 @@ while [ "$tries" -lt 20 ]; do
   if mkdir "$lock.taken" 2>/dev/null; then
     if [ -z "$(holder)" ]; then
       echo "$$" >"$lock"
-      rmdir "$lock.taken"
+      rmdir "$lock.taken" || exit 75
       exec "$@"
     fi
-    rmdir "$lock.taken"
-  elif [ "$tries" -eq 10 ]; then
-    # To take it takes a moment: whoever left this directory was killed in that moment.
+    rmdir "$lock.taken" || exit 75
+  elif [ -n "$(find "$lock.taken" -prune -mmin +1 2>/dev/null)" ]; then
+    # To take it takes a moment: whoever left this directory a minute ago was killed in that moment.
     rmdir "$lock.taken" 2>/dev/null || true
   fi
   sleep 1
