@@ -21,8 +21,8 @@ while [ "$tries" -lt 20 ]; do
       exec "$@"
     fi
     rmdir "$lock.taken" || exit 75
-  elif [ -n "$(find "$lock.taken" -prune -mmin +1 2>/dev/null)" ]; then
-    # To take it takes a moment: whoever left this directory a minute ago was killed in that moment.
+  elif [ "$tries" -eq 10 ]; then
+    # To take it takes a moment: whoever left this directory was killed in that moment.
     rmdir "$lock.taken" 2>/dev/null || true
   fi
   sleep 1
