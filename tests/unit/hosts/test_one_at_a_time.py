@@ -90,13 +90,26 @@ LEFT: dict[str, Callable[[Path], object]] = {
     "a number that nobody has": lambda lock: lock.write_text("4194303999\n"),
     "no number": lambda lock: lock.write_text("half"),
     "nothing": lambda lock: lock.write_text(""),
-    "killed in the moment of taking": lambda lock: lock.with_name("lock.taken").mkdir(),
+    "killed in the moment of taking": lambda lock: lock.with_name("lock.taken").symlink_to(
+        "4194303999"
+    ),
 }
 
 
 @pytest.mark.parametrize("left", LEFT)
 def test_what_is_left_of_others_is_in_nobodys_way(host: Host, left: str) -> None:
     LEFT[left](host.lock)
+    assert host.make("echo begun")[:2] == (0, b"begun\n")
+
+
+def test_whoever_is_slow_in_the_moment_of_taking_is_waited_for(host: Host) -> None:
+    slow = ["/bin/sh", "-c", "read -r line", "remuda-slow"]
+    with subprocess.Popen(slow, stdin=subprocess.PIPE) as taker:  # noqa: S603 - our own words
+        taken = host.lock.with_name("lock.taken")
+        taken.symlink_to(str(taker.pid))
+        assert host.make("echo begun")[:2] == (BUSY, b"")
+        assert taken.is_symlink(), "it was not taken away from one that lives"
+        taker.communicate(b"\n", timeout=LONG_S)
     assert host.make("echo begun")[:2] == (0, b"begun\n")
 
 
@@ -108,7 +121,7 @@ def test_a_number_that_was_given_to_somebody_else_is_in_nobodys_way(host: Host) 
 
 
 def test_of_many_at_once_none_is_beside_another(host: Host) -> None:
-    (host.programs / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.5\n")
+    (host.programs / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.05\n")
     alone = 'mkdir "$1" || exit 9; /bin/sleep 0.02; rmdir "$1"'
     inside = str(host.lock.with_name("inside"))
     changes = [host.begin(alone, inside) for _ in range(6)]

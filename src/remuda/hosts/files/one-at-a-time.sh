@@ -6,27 +6,34 @@ set -eu
 lock=$1
 shift
 
-holder() { # the process that has the lock, if it lives and is one of ours: numbers are given again
-  held=$(cat "$lock" 2>/dev/null) || return 0
-  case $held in '' | *[!0-9]*) return 0 ;; esac
-  case $(ps -ww -p "$held" -o command= 2>/dev/null) in *remuda-*) printf '%s' "$held" ;; esac
+alive() { # the process, if it lives and is one of ours: numbers are given again
+  case $1 in '' | *[!0-9]*) return 0 ;; esac
+  case $(ps -ww -p "$1" -o command= 2>/dev/null) in *remuda-*) printf '%s' "$1" ;; esac
+}
+holder() {
+  alive "$(cat "$lock" 2>/dev/null)"
+}
+taker() { # who is just looking whether the lock is free, however slowly
+  readlink "$lock.taken" 2>/dev/null || true
 }
 
 tries=0
 while [ "$tries" -lt 20 ]; do
-  if mkdir "$lock.taken" 2>/dev/null; then
+  if ln -sn "$$" "$lock.taken" 2>/dev/null; then
     if [ -z "$(holder)" ]; then
       echo "$$" >"$lock"
-      rmdir "$lock.taken" || exit 75
+      rm "$lock.taken" || exit 75
       exec "$@"
     fi
-    rmdir "$lock.taken" || exit 75
-  elif [ "$tries" -eq 10 ]; then
-    # To take it takes a moment: whoever left this directory was killed in that moment.
-    rmdir "$lock.taken" 2>/dev/null || true
+    rm "$lock.taken" || exit 75
+  else
+    first=$(taker)
+    # Whoever left it was killed in the moment of taking. One that lives is waited for.
+    if [ -n "$first" ] && [ -z "$(alive "$first")" ] && [ "$(taker)" = "$first" ]; then rm -f "$lock.taken"; fi
   fi
   sleep 1
   tries=$((tries + 1))
 done
-printf 'Another change of this host is under way, by process %s. Nothing was changed; it can be tried again.\n' "$(holder)" >&2
+by=$(holder)
+printf 'Another change of this host is under way, by process %s. Nothing was changed; it can be tried again.\n' "${by:-$(taker)}" >&2
 exit 75
