@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from remuda.ports.clock import Clock
 
@@ -72,3 +73,20 @@ class Health:
             for name, loop in sorted(self._loops.items())
             if now - loop.beat_at > loop.limit_s
         )
+
+
+class BeatingClock:
+    """A clock for a loop that sleeps in every turn and knows nothing of health: its sleep is where its heart beats."""
+
+    def __init__(self, clock: Clock, health: Health, name: str) -> None:
+        self._clock, self._health, self._name = clock, health, name
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        self._health.beat(self._name)
+        await self._clock.sleep(seconds)

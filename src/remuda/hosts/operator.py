@@ -17,6 +17,7 @@ import structlog
 from remuda.control.election import LeaderElector
 from remuda.control.events import EventRecorder, EventSettings
 from remuda.control.fencing import FencedKube
+from remuda.control.health import BeatingClock
 from remuda.control.tasks import run_forever
 from remuda.hosts.adopter import Adopter
 from remuda.hosts.fencing import FencedMachines
@@ -28,7 +29,6 @@ from remuda.hosts.view import HostsView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from remuda.control.health import Health
     from remuda.hosts.converging import Converger
@@ -71,7 +71,7 @@ class HostOperator:
     ) -> None:
         self._ports, self._settings = ports, settings
         self._metrics, self._health = metrics, health
-        beating = _BeatingClock(ports.clock, health)
+        beating = BeatingClock(ports.clock, health, ELECTION)
         self._elector = LeaderElector(
             ports.election_kube, settings.election(), clock=beating, ids=ports.ids
         )
@@ -144,20 +144,3 @@ class HostOperator:
             metrics=self._metrics,
             health=self._health,
         )
-
-
-class _BeatingClock:
-    """The election's clock: it sleeps in every turn, so that is where its heart beats."""
-
-    def __init__(self, clock: Clock, health: Health) -> None:
-        self._clock, self._health = clock, health
-
-    def now(self) -> datetime:
-        return self._clock.now()
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        self._health.beat(ELECTION)
-        await self._clock.sleep(seconds)

@@ -16,6 +16,7 @@ import structlog
 from remuda.control.election import LeaderElector
 from remuda.control.events import EventRecorder, EventSettings
 from remuda.control.fencing import FencedKube
+from remuda.control.health import BeatingClock
 from remuda.control.tasks import run_forever
 from remuda.pools.accounts import Accounts
 from remuda.pools.apply import Applier
@@ -32,7 +33,6 @@ from remuda.pools.view import FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from remuda.control.health import Health
     from remuda.pools.metrics import PoolMetrics
@@ -65,7 +65,7 @@ class PoolOperator:
     ) -> None:
         self._kube, self._dispatch, self._settings = kube, dispatch, settings
         self._clock, self._ids, self._metrics, self._health = clock, ids, metrics, health
-        beating = _BeatingClock(clock, health)
+        beating = BeatingClock(clock, health, ELECTION)
         self._elector = LeaderElector(election_kube, settings.election(), clock=beating, ids=ids)
         self._limit_s = settings.renew_deadline_s * 3
         self._view: FleetView | None = None
@@ -140,20 +140,3 @@ def _loops(reins: Reins) -> dict[str, Callable[[], Awaitable[None]]]:
         "autoscaler": Autoscaler(reins).run,
         "events": reins.events.run,
     }
-
-
-class _BeatingClock:
-    """The election's clock: it sleeps in every turn, so that is where its heart beats."""
-
-    def __init__(self, clock: Clock, health: Health) -> None:
-        self._clock, self._health = clock, health
-
-    def now(self) -> datetime:
-        return self._clock.now()
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        self._health.beat(ELECTION)
-        await self._clock.sleep(seconds)
