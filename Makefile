@@ -7,6 +7,10 @@ MAKEFLAGS += --no-print-directory
 # Trust whom the machine trusts: many companies' networks have a certificate authority of their own.
 export UV_SYSTEM_CERTS := true
 
+# Python keeps what it compiled, also where the machine says that it shall not (many containers do): the tests start
+# some thousand processes of ours, and each would compile all that it imports anew, for a second of CPU.
+unexport PYTHONDONTWRITEBYTECODE
+
 UV = $(shell tools/uv.sh)
 RUN = $(UV) run --no-sync
 PYTEST = $(RUN) pytest

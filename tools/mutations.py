@@ -85,7 +85,7 @@ MUTANTS = (
 def is_noticed(mutant: Mutant, folder: Path) -> bool:
     """Run the mutant's test on a changed copy of the source. ``PYTHONPATH`` comes before what is installed."""
     source = folder / mutant.name
-    shutil.copytree(REPOSITORY / "src", source)
+    shutil.copytree(REPOSITORY / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     file = source / mutant.file
     text = file.read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} does not hold {mutant.old!r} once"
