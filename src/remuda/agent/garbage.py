@@ -216,6 +216,8 @@ class GarbageCollector:
 
     async def _remove_vms(self, plan: Garbage, vms: dict[str, Observed]) -> None:
         """Remove orphans, side by side: one that hangs holds up none of the others."""
+        for foreign in plan.foreign:
+            await self._parts.vms.delete(foreign)
         orphans = [r.record for r in plan.removals if not isinstance(r, DropImage)]
         async with asyncio.TaskGroup() as group:
             for record in orphans:

@@ -7,11 +7,12 @@ Each switch removes exactly one guard: what it guards is still tried, only witho
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """What stands between the operator and harm."""
+    """What stands between a host, or whoever changes it, and harm."""
 
     roll_cap: bool = True
     """A new configuration goes to a few hosts at a time, and stops where it fails."""
@@ -19,6 +20,14 @@ class Guards:
     """What could end a VM waits until there is none."""
     fencing: bool = True
     """Only the leader writes, and no longer than its reign."""
+    read_back: bool = True
+    """What macOS made of the password is looked at: a login is there when its session is, and its file unsealed."""
+    kickstart: bool = True
+    """launchd starts the login window anew; nobody signals one that may be gone."""
+    strip_blocks: bool = True
+    """Whatever is ours in pf.conf, of any history, is taken out before the one block is put in."""
+    builder_gc_off: bool = True
+    """The agents of builders are told to collect no garbage."""
 
     @classmethod
     def without(cls, *broken: str) -> Guards:
@@ -26,3 +35,6 @@ class Guards:
         known = {field.name for field in fields(cls)}
         assert known.issuperset(broken), f"no such guard: {sorted(set(broken) - known)}"
         return cls(**dict.fromkeys(broken, False))
+
+
+ALL: Final = Guards()

@@ -24,6 +24,7 @@ from remuda.hosts.decide.parts.ssh_guard import SshGuardPart
 from remuda.hosts.decide.parts.sudo import SudoPart
 from remuda.hosts.decide.parts.tart import TartPart
 from remuda.hosts.decide.parts.watchdog import WatchdogPart
+from remuda.hosts.guards import ALL, Guards
 from remuda.hosts.scripts import script
 
 if TYPE_CHECKING:
@@ -35,35 +36,49 @@ _DAEMONS: Final = DaemonScripts(
     unload=script("daemon-unload"),
     load=script("daemon-load"),
 )
+_KICKSTART: Final = "launchctl kickstart -k system/com.apple.loginwindow"
 _PF: Final = PfScripts(put=script("pf-put"), keep=script("pf-keep"), daemon=script("pf-daemon"))
 
-PARTS: Final[tuple[Part, ...]] = (
-    SudoPart(script=script("sudoers")),
-    AutoLoginPart(script=script("auto-login"), seen_script=script("auto-login-seen")),
-    PowerPart(),
-    WatchdogPart(text=script("ssh-reachability"), scripts=_DAEMONS),
-    HostnamePart(),
-    LogsPart(text=script("log-bound"), scripts=_DAEMONS),
-    TartPart(script=script("tart")),
-    FirewallPart(_PF),
-    SshGuardPart(_PF, script("ssh-guard-arm"), script("ssh-guard-confirm")),
-    DhcpPart(),
-    AgentPart(
-        seen_script=script("agent-seen"),
-        stage_script=script("agent-stage"),
-        load_script=script("agent-load"),
-        put_script=script("put-file"),
-    ),
-    BuilderToolsPart(
-        packer_script=script("packer"),
-        xcode_seen_script=script("xcode-seen"),
-        xcode_script=script("xcode-select"),
-    ),
-    GithubRunnerPart(
-        seen_script=script("runner-seen"),
-        install_script=script("runner-install"),
-        load_script=script("runner-load"),
-        remove_script=script("runner-remove"),
-        directory_script=script("own-directory"),
-    ),
-)
+
+def _login_script(guards: Guards) -> str:
+    """Return what restarts the login window; without its guard, by a signal, as it once was."""
+    text = script("auto-login")
+    return text if guards.kickstart else text.replace(_KICKSTART, "killall -HUP loginwindow")
+
+
+def parts_with(guards: Guards) -> tuple[Part, ...]:
+    """Return all parts. With other guards than all it is for tests only."""
+    return (
+        SudoPart(script=script("sudoers")),
+        AutoLoginPart(_login_script(guards), script("auto-login-seen"), guards),
+        PowerPart(),
+        WatchdogPart(text=script("ssh-reachability"), scripts=_DAEMONS),
+        HostnamePart(),
+        LogsPart(text=script("log-bound"), scripts=_DAEMONS),
+        TartPart(script=script("tart")),
+        FirewallPart(_PF, guards),
+        SshGuardPart(_PF, script("ssh-guard-arm"), script("ssh-guard-confirm")),
+        DhcpPart(),
+        AgentPart(
+            seen_script=script("agent-seen"),
+            stage_script=script("agent-stage"),
+            load_script=script("agent-load"),
+            put_script=script("put-file"),
+            guards=guards,
+        ),
+        BuilderToolsPart(
+            packer_script=script("packer"),
+            xcode_seen_script=script("xcode-seen"),
+            xcode_script=script("xcode-select"),
+        ),
+        GithubRunnerPart(
+            seen_script=script("runner-seen"),
+            install_script=script("runner-install"),
+            load_script=script("runner-load"),
+            remove_script=script("runner-remove"),
+            directory_script=script("own-directory"),
+        ),
+    )
+
+
+PARTS: Final = parts_with(ALL)

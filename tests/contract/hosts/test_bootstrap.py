@@ -4,108 +4,27 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remuda.hosts.converge import (
-    DoesNotConverge,
-    HostHasProblems,
-    StepFailed,
-    StepFailedForGood,
-)
+from remuda.hosts.converge import HostHasProblems, StepFailed, StepFailedForGood
 from remuda.hosts.decide import kcpassword
-from remuda.hosts.decide.parts.auto_login import AutoLoginPart
 from remuda.hosts.decide.pf_conf import BLOCK
-from remuda.hosts.decide.step import Step
 from remuda.hosts.in_use import what_runs
-from remuda.hosts.parts import PARTS
 from remuda.kube.host import Role
 from remuda.model.secret import Secret
-from remuda.ports.host_shell import Command, HostShellError
-from tests.support.scripted_mac import snapshots, states
-from tests.support.scripted_mac.bootstrapping import (
-    BAD_AGENT,
-    GOOD_AGENT,
-    Kills,
-    Run,
-    Wish,
-)
-from tests.support.scripted_mac.place import Place, a_place
+from remuda.ports.host_shell import HostShellError
+from tests.support.scripted_mac import snapshots
+from tests.support.scripted_mac.bootstrapping import BAD_AGENT, GOOD_AGENT, Kills
+from tests.support.scripted_mac.mac import LEGACY, Mac, conf, sealed, without_loginwindow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from remuda.hosts.decide.facts import Facts
     from remuda.hosts.decide.plan import Plan
-    from remuda.hosts.decide.step import Part, Problem
-    from remuda.hosts.decide.wanted import Wanted
-    from tests.support.scripted_mac.snapshots import Snapshot
-
-AUTO_LOGIN = next(part for part in PARTS if isinstance(part, AutoLoginPart))
-CHANGED = {"password": "another", "aqua": False}
-"""Somebody set a new password at the screen, and told nobody."""
-LEGACY = (
-    "# remuda: guests are held back\n"
-    'anchor "remuda.runners"\n'
-    'load anchor "remuda.runners" from "/etc/pf.anchors/remuda.runners"\n'
-)
-
-
-@dataclass
-class Mac:
-    """A scripted Mac with two states to go back to: as it was delivered, and bootstrapped."""
-
-    place: Place
-    folder: Path
-    fresh: Snapshot
-    whole: Snapshot | None = None
-
-    def wish(self, **changed: object) -> Wish:
-        usual: dict[str, object] = {"folder": self.folder, "password": self.place.password}
-        return Wish(**{**usual, **changed})  # type: ignore[arg-type]
-
-    def run(self, **changed: object) -> Run:
-        return Run(self.place, self.wish(**changed).wanted())
-
-    async def bootstrapped(self) -> Snapshot:
-        """Make it what it should be, the first time by a run and then by a copy of that."""
-        if self.whole is None:
-            snapshots.put_back(self.place, self.fresh)
-            await self.run().converge()
-            self.whole = snapshots.taken(self.place)
-        snapshots.put_back(self.place, self.whole)
-        return self.whole
-
-    def file(self, path: str) -> bytes:
-        return self.place.path(path).read_bytes()
-
-    def state(self, **changed: object) -> dict[str, object]:
-        found = {**states.read(self.place), **changed}
-        if changed:
-            states.write(self.place, found)
-        return found
-
-    async def reboot(self) -> None:
-        run = self.run()
-        shells, shell = await run.opened()
-        assert (await shell.run(Command(words=("/sbin/reboot",), root=True))).code == 0
-        await shells.close(shell)
-
-
-@pytest.fixture(scope="module")
-def the_mac(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mac]:
-    folder = tmp_path_factory.mktemp("mac")
-    with a_place(folder / "root") as place:
-        yield Mac(place, folder / "files", snapshots.taken(place))
-
-
-@pytest.fixture
-def mac(the_mac: Mac) -> Mac:
-    the_mac.place.forget_seen()
-    return the_mac
+    from remuda.hosts.decide.step import Step
 
 
 class Heard:
@@ -162,27 +81,6 @@ def half_bootstrapped(mac: Mac) -> None:
     place.path("/usr/local/bin/tart").unlink()
     place.path("/private/var/lib/remuda/agent.proven").unlink(missing_ok=True)
     mac.state(services={})
-
-
-def conf(*blocks: str) -> Callable[[Mac], None]:
-    """Have these blocks at the end of Apple's lines."""
-
-    def made(mac: Mac) -> None:
-        kept = mac.fresh["private/etc/pf.conf"][3].decode()
-        mac.place.path("/private/etc/pf.conf").write_text(kept + "".join(blocks))
-
-    return made
-
-
-def sealed(mac: Mac) -> None:
-    mac.place.path("/private/etc/kcpassword").write_bytes(
-        kcpassword.encode(Secret(b"<sealed>")).reveal()
-    )
-    mac.state(aqua=False)
-
-
-def without_loginwindow(mac: Mac) -> None:
-    mac.state(aqua=False, loginwindow=None)
 
 
 DAMAGE: dict[str, Callable[[Mac], None]] = {
@@ -250,63 +148,6 @@ async def test_without_a_password_sudo_is_never_asked_for_one(mac: Mac) -> None:
         await mac.run(password=None).converge()
     assert snapshots.changed(mac.fresh, snapshots.taken(mac.place)) == []
     assert b"-S" not in mac.place.seen()
-
-
-class Unverified(AutoLoginPart):
-    """The automatic login as it was before anybody read the file back."""
-
-    def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step | Problem, ...]:
-        said = super().steps(facts, wanted)
-        return tuple(replace(each, verify=()) for each in said if isinstance(each, Step))
-
-
-def instead(part: Part) -> tuple[Part, ...]:
-    """Return all parts with another for the automatic login."""
-    return tuple(part if each is AUTO_LOGIN else each for each in PARTS)
-
-
-async def test_a_wrong_password_is_sealed_again_and_again_unless_the_file_is_read_back(
-    mac: Mac,
-) -> None:
-    await mac.bootstrapped()
-    mac.state(**CHANGED)
-    unverified = Unverified(AUTO_LOGIN.script, AUTO_LOGIN.seen_script)
-    run = replace(mac.run(), parts=(unverified,))
-    with pytest.raises(DoesNotConverge, match="sealed"):
-        await run.converge()
-    assert kcpassword.is_sealed(Secret(mac.file("/private/etc/kcpassword")))
-
-    await mac.bootstrapped()
-    mac.state(**CHANGED)
-    with pytest.raises(StepFailedForGood, match="sealed") as caught:
-        await mac.run().converge()
-    assert mac.place.password not in "".join(traceback.format_exception(caught.value))
-
-
-async def test_a_login_window_that_is_gone_cannot_be_signalled(mac: Mac) -> None:
-    await mac.bootstrapped()
-    without_loginwindow(mac)
-    script = AUTO_LOGIN.script.replace(
-        "launchctl kickstart -k system/com.apple.loginwindow", "killall -HUP loginwindow"
-    )
-    assert script != AUTO_LOGIN.script
-    signals = AutoLoginPart(script, AUTO_LOGIN.seen_script)
-    with pytest.raises(StepFailed, match="No matching processes"):
-        await replace(mac.run(), parts=instead(signals)).converge()
-    assert not mac.state()["aqua"]
-
-
-async def test_a_doubled_block_takes_the_network_of_guests_at_the_next_boot(mac: Mac) -> None:
-    await mac.bootstrapped()
-    conf(BLOCK, BLOCK)(mac)  # what appending without taking out makes of a second run
-    await mac.reboot()
-    assert mac.state()["pf"]["main"] == []  # type: ignore[index]
-
-    await mac.run().converge()
-    await mac.reboot()
-    pf = mac.state()["pf"]
-    assert 'nat-anchor "com.apple/*"' in pf["main"]  # type: ignore[index]
-    assert pf["anchors"]["remuda.runners"]  # type: ignore[index]
 
 
 async def test_an_agent_that_crashes_is_noticed_and_the_one_before_is_put_back(mac: Mac) -> None:

@@ -14,12 +14,12 @@ from remuda.hosts.decide import kcpassword
 from remuda.model.secret import Secret
 from tests.support.scripted_mac import snapshots, states
 from tests.support.scripted_mac.bootstrapping import GOOD_AGENT, TART, tart_archive
-from tests.support.scripted_mac.place import Place, a_place
+from tests.support.scripted_mac.mac import Mac, prepared_by_another
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.scripted_mac.place import Place
     from tests.support.scripted_mac.snapshots import Snapshot
 
 LONG_S = 300.0
@@ -51,14 +51,12 @@ class Terminal:
         return done.returncode, (done.stdout + done.stderr).decode()
 
 
-@pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    folder = tmp_path_factory.mktemp("terminal")
-    with a_place(folder / "root") as place:
-        (folder / "key").write_bytes(place.key.export_private_key())
-        (folder / "agent").write_bytes(GOOD_AGENT)
-        (folder / "tart.tar.gz").write_bytes(tart_archive())
-        yield Terminal(place, folder, snapshots.taken(place))
+@pytest.fixture
+def terminal(mac: Mac, tmp_path: Path) -> Terminal:
+    (tmp_path / "key").write_bytes(mac.place.key.export_private_key())
+    (tmp_path / "agent").write_bytes(GOOD_AGENT)
+    (tmp_path / "tart.tar.gz").write_bytes(tart_archive())
+    return Terminal(mac.place, tmp_path, mac.fresh)
 
 
 def test_a_mac_is_prepared_by_its_password_once(terminal: Terminal) -> None:
@@ -103,11 +101,22 @@ def test_a_sealed_password_is_found_and_mended_by_the_right_one(terminal: Termin
     assert states.read(terminal.place)["aqua"]
 
 
-def test_nobodys_session_is_ended_while_vms_run(terminal: Terminal) -> None:
-    snapshots.put_back(terminal.place, terminal.fresh)
-    rule = terminal.place.path("/private/etc/sudoers.d/m1-nopasswd")
-    rule.write_text("m1 ALL=(ALL) NOPASSWD: ALL\n")
-    rule.chmod(0o440)
+def test_a_password_of_yesterday_is_found_sealed_although_every_command_took_it(
+    mac: Mac, terminal: Terminal
+) -> None:
+    prepared_by_another(mac)
+    wrong = "canary-of-yesterdays-password"
+    code, said = terminal.type("prepare", "--key", "key", password=wrong)
+    assert code == 1
+    assert "macOS has sealed /etc/kcpassword: the password is wrong" in said
+    assert "Find the right password" in said
+    assert wrong not in said
+    code, said = terminal.type("prepare", "--key", "key")
+    assert (code, states.read(terminal.place)["aqua"]) == (0, True), said
+
+
+def test_nobodys_session_is_ended_while_vms_run(mac: Mac, terminal: Terminal) -> None:
+    prepared_by_another(mac)
     tart = terminal.place.path("/usr/local/bin/tart")
     tart.parent.mkdir(exist_ok=True)
     running = json.dumps(

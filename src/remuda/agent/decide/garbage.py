@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from remuda.agent.decide.lifecycle import Observed
 from remuda.agent.decide.recorded import ImageState, State
+from remuda.agent.guards import ALL, Guards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,8 @@ class GarbagePolicy:
     """How long an image that nobody wants stays."""
     goldens_min: int = 1
     """How many goldens stay whatever their age: a host without any starts cold."""
+    guards: Guards = ALL
+    """For tests only: which guards are in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,8 @@ class Garbage:
 
     removals: tuple[Removal, ...] = ()
     spared: tuple[Spared, ...] = ()
+    foreign: tuple[str, ...] = ()
+    """VMs to delete that are somebody else's. There is none while the guard of ownership is in."""
 
 
 def collect(host: Host, policy: GarbagePolicy, need: Need, now: datetime) -> Garbage:
@@ -125,6 +130,7 @@ def collect(host: Host, policy: GarbagePolicy, need: Need, now: datetime) -> Gar
             *(f for f in found if isinstance(f, Spared)),
             *_foreign(host),
         ),
+        foreign=() if policy.guards.ownership else _stopped(_foreign(host), host),
     )
 
 
@@ -241,3 +247,7 @@ def _foreign(host: Host) -> tuple[Spared, ...]:
         for name in sorted(host.vms)
         if name not in ours
     )
+
+
+def _stopped(spared: tuple[Spared, ...], host: Host) -> tuple[str, ...]:
+    return tuple(each.name for each in spared if host.vms[each.name] is Observed.STOPPED)

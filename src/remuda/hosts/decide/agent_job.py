@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide.launchd import Job
 from remuda.hosts.decide.wanted import BuilderConfig, OwnConfig
+from remuda.hosts.guards import ALL
 from remuda.kube.host import Role
 from remuda.model.errors import BadInput
 
 if TYPE_CHECKING:
     from remuda.hosts.decide.wanted import FleetConfig
+    from remuda.hosts.guards import Guards
 
 LABEL: Final = "dev.remuda.agent"
 PROGRAM: Final = "/usr/local/bin/remuda-agent"
@@ -24,17 +26,19 @@ _FLAG: Final = re.compile(r"--[a-z][-a-z0-9]*")
 _SEARCHED: Final = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
-def agent_job(fleet: FleetConfig, own: OwnConfig) -> Job:
+def agent_job(fleet: FleetConfig, own: OwnConfig, guards: Guards = ALL) -> Job:
     """Return the job. Raises ``BadInput`` for an option of the fleet's that is not the fleet's to choose."""
+    gc_off = own.role is Role.BUILDER and guards.builder_gc_off
     flags = _ours(fleet, own)
+    if gc_off:
+        flags[GC_OFF] = ""
     for name, value in fleet.agent_flags:
         _check(name, flags)
         flags[name] = value
-    builder = own.role is Role.BUILDER
     words = [f"{name}={value}" if value else name for name, value in sorted(flags.items())]
     # Once more, of what is really written: garbage collected on a builder takes the image that is being pushed.
-    assert (GC_OFF in words) == builder
-    assert ("--vms=0" in words) or not builder
+    assert (GC_OFF in words) == gc_off
+    assert ("--vms=0" in words) or own.role is not Role.BUILDER
     return Job(
         label=LABEL,
         program=(PROGRAM, "agent", *words),
@@ -83,8 +87,6 @@ def _ours(fleet: FleetConfig, own: OwnConfig) -> dict[str, str]:
         "--tart-program": "/usr/local/bin/tart",
         "--vms": "0" if builder else str(own.vms),
     }
-    if builder:
-        flags[GC_OFF] = ""
     if own.provider_id:
         flags["--provider-id"] = own.provider_id
     if own.cpus is not None:

@@ -40,6 +40,11 @@ _OURS: Final = re.compile(
 _APPLE: Final = re.compile(r'^\s*anchor\s+"com\.apple/\*"', re.MULTILINE)
 
 
+def appended(text: str) -> str:
+    """Return the text with a block of ours at its end, whatever of ours is there already: two are one too many."""
+    return text if text.endswith(BLOCK) else text + BLOCK
+
+
 def with_block(text: str) -> str:
     """Return the text with one block of ours, at its end, and every other line as it was."""
     rest = "".join(line for line in _lines(text) if not is_ours(line))

@@ -86,7 +86,8 @@ def _load(pf: dict[str, Any], anchor: str, file: str, *, only_checked: bool) -> 
     anchors: dict[str, list[str]] = {}
     for rule in rules:
         if match := LOADED.match(rule):
-            if match[1] in anchors:
+            # Asked only to read them it says nothing: it defines no table then, and so finds none defined.
+            if match[1] in anchors and not only_checked:
                 fail(
                     1,
                     f"{file}: cannot define table in {match[1]}: Resource busy\npfctl: rules not loaded",

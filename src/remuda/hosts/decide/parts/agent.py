@@ -30,6 +30,7 @@ from remuda.hosts.decide.launchd import arguments_of, unreadable
 from remuda.hosts.decide.parts.sudo import check_user
 from remuda.hosts.decide.running import run_script, said
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
+from remuda.hosts.guards import ALL, Guards
 from remuda.kube.host import Role
 from remuda.ports.host_shell import Command
 
@@ -91,6 +92,7 @@ class AgentPart:
     stage_script: str
     load_script: str
     put_script: str
+    guards: Guards = ALL
     name: str = NAME
     seen: Fact[AgentSeen] = field(init=False)
 
@@ -106,13 +108,13 @@ class AgentPart:
 
     def fleet_state(self, config: FleetConfig) -> bytes | None:
         """Both roles' jobs for a host that is nobody's, and the program: what of them is a host's own is the same."""
-        jobs = (agent_job(config, any_host(role)).plist() for role in sorted(Role))
+        jobs = (agent_job(config, any_host(role), self.guards).plist() for role in sorted(Role))
         return b"\0".join((config.agent.sha256.encode(), self.load_script.encode(), *jobs))
 
     def steps(self, facts: Facts, wanted: Wanted) -> tuple[Step | Problem, ...]:
         check_user(wanted.own.user)
         seen, before = facts.of(self.seen), facts.of(PLIST)
-        after = agent_job(wanted.fleet, wanted.own).plist()
+        after = agent_job(wanted.fleet, wanted.own, self.guards).plist()
         if wanted.own.kubeconfig is None and seen.now["kubeconfig"] == "absent":
             return (_NO_CREDENTIAL,)
         reasons = _reasons(seen, wanted, after)

@@ -8,7 +8,7 @@ never logs in again; so the step ends only when the session is there *and* the f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.hosts.decide import kcpassword
@@ -17,6 +17,7 @@ from remuda.hosts.decide.launchd import pid_of, unreadable
 from remuda.hosts.decide.parts.sudo import check_user
 from remuda.hosts.decide.running import run_script, said
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step, proof
+from remuda.hosts.guards import ALL, Guards
 from remuda.model.errors import Retry
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command
@@ -104,6 +105,7 @@ class AutoLoginPart:
 
     script: str
     seen_script: str
+    guards: Guards = ALL
     name: str = NAME
     facts: tuple[Fact[object], ...] = field(
         default=(SESSION, KCPASSWORD, LOGIN_USER, LOGINWINDOW, FILEVAULT)
@@ -119,55 +121,60 @@ class AutoLoginPart:
             return (_FILEVAULT_ON,)
         user, password = check_user(wanted.own.user), wanted.own.password
         if password is None or not password:
-            wrong = _wrong(facts, user, None)
+            wrong = _wrong(facts, user, None, self.guards)
             return (_no_password(wrong),) if wrong else ()
+        wrong = _wrong(facts, user, password, self.guards)
+        return (self._step(user, password, wrong),) if wrong else ()
+
+    def _step(self, user: str, password: Secret, wrong: str) -> Step:
         content = kcpassword.encode(password)
-        wrong = _wrong(facts, user, password)
-        if not wrong:
-            return ()
-        return (
-            Step(
-                name=NAME,
-                reason=wrong,
-                diff=(
-                    f"  {kcpassword.PATH}: the password of {user} (hidden), 0600",
-                    f"+ {_PREFERENCES} autoLoginUser = {user}",
-                    "  the login window starts anew: whoever is logged in at the screen is logged out",
-                ),
-                apply=(
-                    run_script(
-                        NAME, self.script, user, kcpassword.PATH, stdin=content, timeout_s=240.0
-                    ),
-                ),
-                **proof(
-                    Probe(
-                        command=run_script(
-                            "auto-login-seen", self.seen_script, user, kcpassword.PATH
-                        ),
-                        judge=_judge(user, password),
-                        within_s=SESSION_WITHIN_S,
-                    )
-                ),
-                harm=Harm.VMS,
-                retry=Retry.NEVER,
+        step = Step(
+            name=NAME,
+            reason=wrong,
+            diff=(
+                f"  {kcpassword.PATH}: the password of {user} (hidden), 0600",
+                f"+ {_PREFERENCES} autoLoginUser = {user}",
+                "  the login window starts anew: whoever is logged in at the screen is logged out",
             ),
+            apply=(
+                run_script(
+                    NAME, self.script, user, kcpassword.PATH, stdin=content, timeout_s=240.0
+                ),
+            ),
+            **proof(
+                Probe(
+                    command=run_script("auto-login-seen", self.seen_script, user, kcpassword.PATH),
+                    judge=_judge(user, password),
+                    within_s=SESSION_WITHIN_S,
+                )
+            ),
+            harm=Harm.VMS,
+            retry=Retry.NEVER,
         )
+        return step if self.guards.read_back else replace(step, check=None, verify=())
 
 
-def _wrong(facts: Facts, user: str, password: Secret | None) -> str:
+def _wrong(facts: Facts, user: str, password: Secret | None, guards: Guards) -> str:
     """Say what keeps the account from being logged in after every boot; "" if nothing does."""
     content, named = facts.of(KCPASSWORD), facts.of(LOGIN_USER)
     if content is None:
         return f"there is no {kcpassword.PATH}, so nobody is logged in after a boot"
+    if guards.read_back and (taken := _not_taken(content, password)):
+        return taken
+    if named != user:
+        return f"the automatic login is {f'for {named}' if named else 'off'}, not for {user}"
+    return "" if facts.of(SESSION) or not guards.read_back else _nobody(facts, user)
+
+
+def _not_taken(content: Secret, password: Secret | None) -> str:
+    """Say what macOS made of the password, if it did not log in by it; "" if it did."""
     if not content:
         return f"the password in {kcpassword.PATH} was not tried by macOS yet: whoever wrote it was stopped before"
     if kcpassword.is_sealed(content):
         return f"macOS has sealed {kcpassword.PATH}: the password in it was wrong, and nobody is logged in any more"
     if password is not None and kcpassword.decode(content) != password:
         return f"{kcpassword.PATH} holds another password than the account's"
-    if named != user:
-        return f"the automatic login is {f'for {named}' if named else 'off'}, not for {user}"
-    return "" if facts.of(SESSION) else _nobody(facts, user)
+    return ""
 
 
 def _nobody(facts: Facts, user: str) -> str:

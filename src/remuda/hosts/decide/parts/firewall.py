@@ -16,6 +16,7 @@ from remuda.hosts.decide import pf, pf_conf
 from remuda.hosts.decide.parts import pf_shared as shared
 from remuda.hosts.decide.running import run_script
 from remuda.hosts.decide.step import Harm, Probe, Problem, Step
+from remuda.hosts.guards import ALL, Guards
 from remuda.ports.host_shell import Command
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class FirewallPart:
     """An anchor of pf, its block in pf.conf, and a job that keeps the rules live."""
 
     scripts: shared.PfScripts
+    guards: Guards = ALL
     name: str = NAME
     facts: tuple[Fact[object], ...] = (
         CONF,
@@ -89,7 +91,7 @@ class FirewallPart:
         )
 
     def _conf(self, old: str) -> tuple[Step, ...]:
-        new = pf_conf.with_block(old)
+        new = pf_conf.with_block(old) if self.guards.strip_blocks else pf_conf.appended(old)
         if old == new:
             return ()
         return (
