@@ -34,7 +34,7 @@ from remuda.kube.quantity import parse_quantity
 from remuda.kube.times import whole_seconds
 from remuda.model.errors import RemudaError, Retry
 from remuda.ports.host_shell import HostKeyChanged, UploadUnreadable
-from remuda.ports.machines import MachineGone
+from remuda.ports.machines import MachineGone, MachinesError
 
 if TYPE_CHECKING:
     from remuda.hosts.converging import Emptied, Outcome, Pin
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _RETIRE_S: Final = 180.0
+_ASK_S: Final = 120.0
 
 
 class NotTried(RemudaError):
@@ -57,6 +58,21 @@ class NotTried(RemudaError):
 
 class TookTooLong(RemudaError):
     """An attempt was given up. What it did stays done, and the next one goes on from there."""
+
+
+def _refuse_barred(host: Host, what: str) -> None:
+    """Raise if nobody may try to log in: a key that is not the host's, or one more wrong password, does harm."""
+    trusted = condition(host.status, KEY_TRUSTED)
+    if (trusted and trusted.status == "False") or (host.status.attempts or 0) >= AT_ONCE:
+        raise NotTried(
+            what,
+            why="its host key or its login was refused before",
+            fix="Look at the host; nothing logs in to it by itself any more",
+        )
+
+
+def _said(error: Exception) -> str:
+    return str(error) or "It did not answer in time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +151,17 @@ class Attempts:
         """
         Have a host start again; say whether it was told to. Whether that worked shows in the next attempt.
 
-        One that is reached over SSH and cannot be told is one more failed attempt on it: it is a login like any other.
+        One that cannot be told, or asked, is one more failed attempt on it: it is a login like any other.
         """
-        if host.spec.provider.scaleway:
-            assert self._reins.adopter is not None, "a rented Mac was adopted by somebody"
-            await self._reins.adopter.reboot(host)
-            return True
-        target, wanted = await self._target(host, None), self._reins.converger.config_hash
+        wanted = self._reins.converger.config_hash
         try:
-            await self._reins.converger.reboot(target, self._pin(host))
+            if host.spec.provider.scaleway:
+                await self._reboot_rented(host)
+            else:
+                target = await self._target(host, None)
+                await self._reins.converger.reboot(target, self._pin(host))
+        except MachinesError:
+            raise  # of the provider, and no fault of the host
         except HostInUse as error:
             await self._not_the_hosts_fault(host, error)
             raise
@@ -152,19 +170,62 @@ class Attempts:
             return False
         return True
 
+    async def _reboot_rented(self, host: Host) -> None:
+        """Have its provider start a Mac again. One that worked and cannot be asked may have a job: it is left alone."""
+        try:
+            await self._ask(host, f"The Mac of Host {host.name} was not told to start again")
+        except (HostInUse, MachinesError):
+            raise
+        except RemudaError as error:
+            if host.status.config_hash:
+                raise
+            log.info("Mac rebooted unasked", host=host.name, why=str(error))
+        assert self._reins.adopter is not None, "a rented Mac was adopted by somebody"
+        await self._reins.adopter.reboot(host)
+
+    async def ask_before_wiping(self, host: Host) -> None:
+        """
+        Ask a rented Mac that goes back what runs on it. Raises ``HostInUse``, which is said, and then it is kept.
+
+        One that does not answer goes back all the same: it never worked, or a person deleted its Host.
+        """
+        try:
+            await self._ask(host, f"The Mac of Host {host.name} was not returned")
+        except HostInUse as error:
+            await self._not_the_hosts_fault(host, error)
+            raise
+        except (NotOurs, MachineGone):
+            return  # on its way already, or somebody else's: its release sees to that
+        except RemudaError as error:
+            text = (
+                f"Its Mac goes back and is wiped, and could not be asked what runs there: {error}"
+            )
+            log.warning("Mac wiped unasked", host=host.name, error=str(error))
+            self._reins.events.record(HOST, host, "WipedUnasked", text, warning=True)
+
+    async def _ask(self, host: Host, what: str) -> None:
+        """Raise ``HostInUse`` if anything runs on a rented Mac, and whatever keeps it from being asked."""
+        assert self._reins.adopter is not None, "a rented Mac was adopted by somebody"
+        machine = await self._reins.adopter.mine(host)
+        _refuse_barred(host, what)
+        target = await self._target(host, machine)
+        try:
+            async with asyncio.timeout(_ASK_S):
+                await self._reins.converger.refuse_in_use(target, self._pin(host), what)
+        except TimeoutError:
+            raise TookTooLong(
+                what,
+                why=f"it did not say within {_ASK_S:g} s what runs on it",
+                fix="Look at what the host does; it is asked again",
+            ) from None
+
     async def retire(self, host: Host) -> None:
         """Take the agent off a host that leaves, as well as that goes. What stays there is said."""
         reins, status = self._reins, host.status
         if not (status.config_hash or status.reached_config_hash):
             return  # nobody brought it one
-        trusted = condition(status, KEY_TRUSTED)
         try:
-            if (trusted and trusted.status == "False") or (status.attempts or 0) >= AT_ONCE:
-                raise NotTried(
-                    f"The agent of Host {host.name} was not removed",
-                    why="its host key or its login was refused before",
-                    fix=f"Remove it there: sudo launchctl bootout system/{LABEL}",
-                )
+            _refuse_barred(host, f"The agent of Host {host.name} was not removed")
             machine = (
                 await reins.adopter.mine(host) if reins.adopter and status.machine_id else None
             )
@@ -173,8 +234,8 @@ class Attempts:
                 await reins.converger.retire(target)
         except (RemudaError, TimeoutError) as error:
             text = (
-                f"Its agent may still run and make its Node again: {error or 'the host did not answer in time'}"
-                f" Its credential is good until it ends, at most 90 days after it was made."
+                f"Its agent may still run and make its Node again: {_said(error)} Remove it there: sudo launchctl"
+                f" bootout system/{LABEL}. Its credential is good until it ends, at most 90 days after it was made."
             )
             log.warning("agent left on its host", host=host.name, error=str(error))
             now = reins.clock.now()

@@ -211,6 +211,7 @@ class Carrier:
             self._reins.events.record(HOST, host, "Rebooted", "It was told to start again.")
 
     async def _release(self, host: Host) -> None:
+        await self._attempts.ask_before_wiping(host)
         if await self._adopter(host).release(host):
             await forget_password(self._reins.kube, host)
             await self._reins.status.change(host, _without_machine)

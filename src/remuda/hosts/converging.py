@@ -78,6 +78,14 @@ class Converger(Protocol):
         """Take the agent off a host that leaves the fleet. Raises a RemudaError if it is still there."""
         ...
 
+    async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
+        """
+        Ask a host what runs on it, before all of that is ended by others than us.
+
+        Raises ``HostInUse``, which says what was not done, and another RemudaError if the host cannot be asked.
+        """
+        ...
+
     async def reboot(self, target: Target, pin: Pin) -> None:
         """Have a host start again. The caller has seen to it that it is empty."""
         ...

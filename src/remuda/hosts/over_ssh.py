@@ -150,6 +150,16 @@ class SshConverger:
                 fix=f"Remove it there: sudo launchctl bootout system/{agent_job.LABEL}",
             )
 
+    async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
+        """Ask a host what runs on it, and raise ``HostInUse`` if anything does."""
+        shells = self._shells()
+        shell = await shells.open(target)
+        try:
+            await pin(shell.fingerprint)
+            await _refuse_in_use(shell, what)
+        finally:
+            await shells.close(shell)
+
     async def reboot(self, target: Target, pin: Pin) -> None:
         """Have a host start again. That it hangs up on us meanwhile is what was asked for."""
         shells = self._shells()

@@ -15,6 +15,7 @@ from remuda.adapters.kube_client import KubeClient
 from remuda.control.health import Health
 from remuda.hosts.converging import Mode, Outcome, Result
 from remuda.hosts.identity import Identity
+from remuda.hosts.in_use import HostInUse
 from remuda.hosts.metrics import HostMetrics
 from remuda.hosts.operator import HostOperator, HostPorts
 from remuda.hosts.registration import AppRegistrations
@@ -82,6 +83,8 @@ class ToldMacs:
     """What happens in the middle of an attempt, before the step that harms."""
     harms: bool = False
     """Whether what is to do would end VMs."""
+    running: tuple[str, ...] = ()
+    """What runs there and has no Pod."""
 
     async def converge(
         self,
@@ -116,6 +119,14 @@ class ToldMacs:
         self.retired.append(target.address)
         if self.dead is not None:
             raise self.dead()
+
+    async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
+        del target
+        if self.dead is not None:
+            raise self.dead()
+        await pin(self.key)
+        if self.running:
+            raise HostInUse(what, why=f"these run: {', '.join(self.running)}", fix="Wait")
 
     async def reboot(self, target: Target, pin: Pin) -> None:
         self.reboots.append(target.address)
@@ -178,6 +189,12 @@ class Ranch:
     events: list[str]
     """What was removed, in order."""
     github: ToldGithub
+    writes: list[tuple[str, str]]
+    """What was done to rented Macs: which, and their new name or what else was done."""
+
+    async def lose_node(self, name: str) -> None:
+        """Have a Node vanish, and its agent make none again."""
+        await self.kube.delete(NODE, name)
 
     async def host(self, name: str, **rented: Any) -> None:  # noqa: ANN401 - whatever the provider has
         provider = Provider(static=StaticProvider(address=f"{name}.test"))
@@ -248,10 +265,11 @@ async def a_ranch(settings: HostSettings = SETTINGS, lose: float = 0.0) -> Async
         metrics = HostMetrics(CollectorRegistry())
         macs, github = ToldMacs(kube, clock), ToldGithub()
         chance = random.Random(1)  # noqa: S311 - replays must be predictable
+        rented = SlowMachines(account, clock, chance, lose=lose)
         ports = HostPorts(
             kube=KubeClient(plane.wire()),
             election_kube=KubeClient(plane.wire()),
-            machines=SlowMachines(account, clock, chance, lose=lose),
+            machines=rented,
             converger=macs,
             identities=lambda _: Identities(clock, events),
             registrations=AppRegistrations(kube, github),
@@ -262,7 +280,7 @@ async def a_ranch(settings: HostSettings = SETTINGS, lose: float = 0.0) -> Async
         operator = HostOperator(ports, settings, metrics=metrics, health=Health(clock))
         tasks.append(group.create_task(operator.run(), name="operator"))
         try:
-            yield Ranch(kube, clock, macs, account, metrics, events, github)
+            yield Ranch(kube, clock, macs, account, metrics, events, github, rented.writes)
         finally:
             for task in reversed(tasks):
                 task.cancel()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from remuda.hosts.adopter import claim_of
@@ -15,13 +13,7 @@ from remuda.kube.host import HOST
 from remuda.kube.meta import ObjectMeta
 from tests.support.scaleway_server import a_server
 from tests.unit.hosts.ranch import SETTINGS, SPACE, Ranch
-from tests.unit.hosts.stories import condition, play, unreachable
-
-
-def a_pool(ranch: Ranch, count: int = 2) -> None:
-    before = ranch.clock.now() - timedelta(days=1)
-    for number in range(count):
-        ranch.account.add(a_server(f"id-{number}", f"pool-{number}", updated_at=before))
+from tests.unit.hosts.stories import a_pool, condition, play, unreachable
 
 
 def test_a_rented_mac_is_taken_bootstrapped_and_returned() -> None:

@@ -1,0 +1,101 @@
+"""Nothing ends what runs on a rented Mac: before its provider reboots or wipes it, the Mac itself is asked."""
+
+from __future__ import annotations
+
+from remuda.kube.host import HOST
+from tests.unit.hosts.ranch import SPACE, Ranch
+from tests.unit.hosts.stories import a_pool, condition, events, play, unreachable
+
+
+def rebooted(ranch: Ranch) -> bool:
+    return ("id-0", "reboot") in ranch.writes
+
+
+def is_in_pool(ranch: Ranch) -> bool:
+    return str(ranch.account.servers["id-0"].name).startswith("pool-")
+
+
+async def failing(ranch: Ranch, *, attempts: int) -> None:
+    """Have a Host with a Mac on which so many attempts fail, one after the other."""
+    a_pool(ranch, 1)
+    ranch.macs.errors = [unreachable() for _ in range(attempts)]
+    await ranch.host("mini", adopt_prefix="pool-")
+
+
+def test_a_mac_that_runs_something_is_not_rebooted_by_its_provider() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.running = ("the VM packer-1",)
+        await failing(ranch, attempts=4)
+        host = await ranch.until(
+            "mini", lambda h: any(c.reason == "HostInUse" for c in h.status.conditions)
+        )
+        assert "the VM packer-1" in condition(host, "Converged")[2]
+        await ranch.clock.sleep(600)
+        assert not rebooted(ranch)
+
+        ranch.macs.running = ()
+        await ranch.until("mini", lambda h: bool(h.status.rebooted))
+        assert rebooted(ranch)
+        await ranch.phase("mini", "Ready")
+
+    play(story)
+
+
+def test_a_mac_that_never_worked_is_rebooted_although_it_does_not_answer() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.dead = unreachable
+        await failing(ranch, attempts=0)
+        await ranch.until("mini", lambda h: bool(h.status.rebooted))
+        assert rebooted(ranch)
+
+    play(story)
+
+
+def test_a_mac_that_worked_and_does_not_answer_is_not_rebooted() -> None:
+    """Its Node is gone and so are its Pods, but a job may still run on it: nobody can tell."""
+
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        ranch.macs.dead = unreachable
+        await ranch.lose_node("mini")
+        host = await ranch.phase("mini", "Failed", within_s=7200)
+        assert not rebooted(ranch)
+        assert "Turn it on" in condition(host, "Ready")[2]
+        assert (await ranch.get("mini")).status.machine_id == "id-0"
+
+    play(story)
+
+
+def test_a_mac_that_runs_something_is_not_wiped_before_that_has_ended() -> None:
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        ranch.macs.running = ("a job of GitHub's runner",)
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        host = await ranch.until(
+            "mini", lambda h: any(c.reason == "HostInUse" for c in h.status.conditions)
+        )
+        assert "a job of GitHub's runner" in condition(host, "Converged")[2]
+        await ranch.clock.sleep(600)
+        assert not is_in_pool(ranch)
+
+        ranch.macs.running = ()
+        await ranch.gone("mini")
+        assert is_in_pool(ranch)
+
+    play(story)
+
+
+def test_a_deleted_host_whose_mac_does_not_answer_is_not_held_and_that_is_said() -> None:
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        ranch.macs.dead = unreachable
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert is_in_pool(ranch)
+        [said] = await events(ranch, "WipedUnasked")
+        assert "Turn it on" in said
+
+    play(story)
