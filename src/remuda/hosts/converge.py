@@ -235,13 +235,16 @@ class Converger:
         deadline = self.clock.monotonic() + probe.within_s
         pause_s, pause_s_max = POLL_S
         while True:
+            over = self.clock.monotonic() >= deadline
             try:
-                wrong = self._judged(probe, await self.shell.run(probe.command))
+                ran = await self.shell.run(probe.command)
+                wrong = self._judged(probe, ran)
+                over = over or (probe.hopeless is not None and probe.hopeless(ran))
             except HostShellError as error:
-                if self.clock.monotonic() >= deadline:
+                if over:
                     raise
                 wrong = str(error)
-            if not wrong or self.clock.monotonic() >= deadline:
+            if not wrong or over:
                 return wrong
             await self.clock.sleep(pause_s)
             pause_s = min(pause_s * 1.5, pause_s_max)

@@ -22,6 +22,7 @@ from remuda.hosts.parts import parts_with
 from remuda.kube.host import Role
 from remuda.model.secret import Secret
 from tests.support.scripted_mac.bakery import a_bakery, settings_of
+from tests.support.scripted_mac.bootstrapping import MacClock
 from tests.support.scripted_mac.mac import (
     LEGACY,
     Mac,
@@ -50,8 +51,10 @@ def run_without(mac: Mac, *broken: str, **changed: object) -> Run:
 async def test_kcpassword_sealed_a_wrong_password_fails_loudly(mac: Mac) -> None:
     prepared_by_another(mac)
 
+    clock = MacClock()
     with pytest.raises(StepFailedForGood, match="the password is wrong") as caught:
-        await mac.run(password=WRONG).converge()
+        await replace(mac.run(password=WRONG), clock=clock).converge()
+    assert clock.slept_s == 0, "what is sealed stays sealed: nobody waits for a session"
     assert caught.value.step == "auto-login"
     assert "remuda host prepare" in str(caught.value)
     assert WRONG not in str(caught.value)

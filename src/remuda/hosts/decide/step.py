@@ -39,6 +39,8 @@ class Probe:
     judge: Callable[[Ran], str]
     within_s: float = 0.0
     """How long the answer may take to become good: asked again until then. 0: it is asked once."""
+    hopeless: Callable[[Ran], bool] | None = None
+    """Says of an answer that it will never become good. None: nobody can say that of any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,6 +146,7 @@ class AutoLoginPart:
                     command=run_script("auto-login-seen", self.seen_script, user, kcpassword.PATH),
                     judge=_judge(user, password),
                     within_s=SESSION_WITHIN_S,
+                    hopeless=_sealed,
                 )
             ),
             harm=Harm.VMS,
@@ -183,12 +184,23 @@ def _nobody(facts: Facts, user: str) -> str:
     return f"{user} is not logged in at the screen"
 
 
+def _parted(ran: Ran) -> tuple[bytes, bytes, bytes]:
+    """Return the lines about the session and the account, and what the file holds."""
+    session, _, rest = ran.stdout.partition(b"\n")
+    named, _, content = rest.partition(b"\n")
+    return session, named, content
+
+
+def _sealed(ran: Ran) -> bool:
+    """Say whether macOS has refused the password: it does not try it again, however long anybody waits."""
+    return ran.code == 0 and kcpassword.is_sealed(Secret(_parted(ran)[2]))
+
+
 def _judge(user: str, password: Secret) -> Callable[[Ran], str]:
     def judged(ran: Ran) -> str:
         if ran.code != 0:
             return f"the session could not be looked at ({said_safely(ran)})"
-        session, _, rest = ran.stdout.partition(b"\n")
-        named, _, content = rest.partition(b"\n")
+        session, named, content = _parted(ran)
         wrong = _judge_file(Secret(content), password)
         if wrong:
             return wrong
