@@ -263,8 +263,12 @@ async def test_a_mac_becomes_a_host_and_then_a_builder(
             assert len(github.asked("registration_token")) == 1
             shown = json.dumps(hosts.get("mini-1")) + hosts.events()
 
+            # Deleted: nothing is left of it, neither on the Mac nor at GitHub.
+            github.registered("mini-1", "acme")
             kubectl("delete", "host", "mini-1", "--wait=false")
             await until(lambda: not kubectl("get", "hosts", "--output=name"), "gone", hosts)
+            assert github.runners == {}
+            assert "gui/501/actions.runner.acme.mini-1" not in states.read(mac)["services"]
             log = operator.ended()
         assert "Traceback" not in log
         told = log + shown + mac.seen().decode(errors="replace")

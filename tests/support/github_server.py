@@ -126,6 +126,7 @@ class Runner:
     scope: str
     body: Json
     busy: bool = False
+    online: bool = False
 
 
 class GithubServer:
@@ -458,6 +459,13 @@ class GithubServer:
         spelled = shapes.runner(number, wanted["name"], wanted["labels"], busy=False)
         return _json({"runner": spelled, "encoded_jit_config": self.jit_config}, 201)
 
+    def registered(self, name: str, organisation: str, **how: bool) -> Runner:
+        """Have a runner that registered itself by a token."""
+        number = next(self._numbers)
+        body: Json = {"labels": ["image-builder"]}
+        self.runners[number] = Runner(number, name, f"orgs/{organisation}", body, **how)
+        return self.runners[number]
+
     async def _registration_token(self, request: web.Request) -> web.Response:
         self._scope(request)
         ends = self.clock.now() + timedelta(hours=1)
@@ -467,7 +475,7 @@ class GithubServer:
     async def _runners(self, request: web.Request) -> web.Response:
         scope, name = self._scope(request), request.query.get("name", "")
         spelled = [
-            shapes.runner(r.number, r.name, r.body["labels"], busy=r.busy)  # type: ignore[arg-type]
+            shapes.runner(r.number, r.name, r.body["labels"], busy=r.busy, online=r.online)  # type: ignore[arg-type]
             for r in self.runners.values()
             if r.scope == scope and name in r.name
         ]

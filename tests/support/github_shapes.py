@@ -160,13 +160,15 @@ def job(number: int, run_id: int, labels: Sequence[str], fields: Json) -> Json:
     }
 
 
-def runner(number: int, name: str, labels: Sequence[str], *, busy: bool) -> Json:
+def runner(
+    number: int, name: str, labels: Sequence[str], *, busy: bool, online: bool = False
+) -> Json:
     return {
         "id": number,
         "runner_group_id": 1,
         "name": name,
         "os": "unknown",
-        "status": "offline",
+        "status": "online" if online else "offline",
         "busy": busy,
         "labels": [{"name": label, "type": "custom"} for label in labels],
         "ephemeral": True,

@@ -139,7 +139,7 @@ class Attempts:
             await self.failed(host, wanted, error)
         except RemudaError as error:
             if error is minting.failed or isinstance(error, HostInUse | UploadUnreadable):
-                await self._not_the_hosts_fault(host, error)
+                await self.not_the_hosts_fault(host, error)
                 raise
             await self.failed(host, wanted, error)
         else:
@@ -163,7 +163,7 @@ class Attempts:
         except MachinesError:
             raise  # of the provider, and no fault of the host
         except HostInUse as error:
-            await self._not_the_hosts_fault(host, error)
+            await self.not_the_hosts_fault(host, error)
             raise
         except RemudaError as error:
             await self.failed(host, wanted, error)
@@ -192,7 +192,7 @@ class Attempts:
         try:
             await self._ask(host, f"The Mac of Host {host.name} was not returned")
         except HostInUse as error:
-            await self._not_the_hosts_fault(host, error)
+            await self.not_the_hosts_fault(host, error)
             raise
         except (NotOurs, MachineGone):
             return  # on its way already, or somebody else's: its release sees to that
@@ -231,7 +231,10 @@ class Attempts:
             )
             target = await self._target(host, machine)
             async with asyncio.timeout(_RETIRE_S):
-                await reins.converger.retire(target)
+                await reins.converger.retire(target, host.spec.role)
+        except HostInUse as error:
+            await self.not_the_hosts_fault(host, error)
+            raise
         except (RemudaError, TimeoutError) as error:
             text = (
                 f"Its agent may still run and make its Node again: {_said(error)} Remove it there: sudo launchctl"
@@ -284,10 +287,11 @@ class Attempts:
         except (NotOurs, MachineGone):
             raise  # there is no host to say it of any more
         except RemudaError as error:
-            await self._not_the_hosts_fault(host, error)
+            await self.not_the_hosts_fault(host, error)
             raise
 
-    async def _not_the_hosts_fault(self, host: Host, error: RemudaError) -> None:
+    async def not_the_hosts_fault(self, host: Host, error: RemudaError) -> None:
+        """Say what went wrong without counting it as a failure of the host."""
         now, text = self._reins.clock.now(), str(error)
         reason = type(error).__name__
         await self._reins.status.change(

@@ -13,14 +13,16 @@ from remuda.hosts.converging import Mode
 from remuda.hosts.credentials import forget_password
 from remuda.hosts.decide.adoption import NoneFree
 from remuda.hosts.decide.lifecycle import HARMFUL, Do, Phase, is_empty
+from remuda.hosts.registration import AppUnusable
 from remuda.hosts.seeing import seen_of
 from remuda.hosts.status import CONVERGED, KEY_TRUSTED, MACHINE, with_condition
 from remuda.hosts.view import vm_pods_on
 from remuda.kube.core import NODE
-from remuda.kube.host import HOST
+from remuda.kube.host import HOST, Role
 from remuda.kube.names import HOST_DRAIN, HOST_RELEASE
 from remuda.kube.patches import MergePatch
 from remuda.kube.times import whole_seconds
+from remuda.model.errors import RemudaError
 from remuda.ports.kube import Conflict, NotFound, Seen
 from remuda.ports.machines import MachineGone, MachinesError
 
@@ -44,6 +46,8 @@ class Carrier:
     def __init__(self, reins: Reins) -> None:
         self._reins = reins
         self._attempts = Attempts(reins)
+        self._unregistering: dict[str, float] = {}
+        """Hosts that wait for GitHub to forget their runner, and since when."""
 
     async def carry_out(self, host: Host, decision: Decision) -> None:
         """Do what was decided. What ends VMs is not done if one has come since."""
@@ -258,6 +262,7 @@ class Carrier:
                 return
         reins = self._reins
         await self._attempts.retire(host)
+        await self._unregister(host)
         await reins.identities.remove(host)
         await forget_password(reins.kube, host)
         if (node := reins.view.node(host.name)) is not None:
@@ -280,6 +285,28 @@ class Carrier:
         except NotFound:
             return
         log.info("host let go", host=host.name)
+
+    async def _unregister(self, host: Host) -> None:
+        """
+        Have GitHub forget a builder's runner. It is waited for, but not for ever: then that is said, and the Host goes.
+
+        A Secret that is not there comes back for nobody: whoever deletes all at once is not made to wait for it.
+        """
+        reins = self._reins
+        if host.spec.role is not Role.BUILDER or reins.registrations is None:
+            return
+        since = self._unregistering.setdefault(host.uid, reins.clock.monotonic())
+        try:
+            await reins.registrations.forget(host)
+        except RemudaError as error:
+            waited_s = reins.clock.monotonic() - since
+            if waited_s < reins.settings.unregister_s and not isinstance(error, AppUnusable):
+                await self._attempts.not_the_hosts_fault(host, error)
+                raise
+            text = f"GitHub may still list its runner, and forgets it in two weeks: {error}"
+            log.warning("runner left at GitHub", host=host.name, error=str(error))
+            reins.events.record(HOST, host, "RunnerLeft", text, warning=True)
+        self._unregistering.pop(host.uid, None)
 
 
 def _without_failures(status: HostStatus) -> HostStatus:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from remuda.hosts.decide.wanted import OwnConfig
+    from remuda.kube.host import Role
     from remuda.model.secret import Secret
     from remuda.ports.host_shell import Target
 
@@ -74,8 +75,12 @@ class Converger(Protocol):
         """Make a host as wanted. Raises a RemudaError if it is not so in the end."""
         ...
 
-    async def retire(self, target: Target) -> None:
-        """Take the agent off a host that leaves the fleet. Raises a RemudaError if it is still there."""
+    async def retire(self, target: Target, role: Role) -> None:
+        """
+        Take the agent off a host that leaves the fleet, and off a builder GitHub's runner too.
+
+        Raises ``HostInUse`` if that would end a job, and another RemudaError if they are still there.
+        """
         ...
 
     async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:

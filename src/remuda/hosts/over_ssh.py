@@ -8,11 +8,14 @@ from remuda.hosts.converge import Converger
 from remuda.hosts.converging import Emptied, Mint, Mode, Outcome, Pin, Result
 from remuda.hosts.decide import agent_job
 from remuda.hosts.decide.drift import config_hash, drift_parts
+from remuda.hosts.decide.in_use import BUILDS
 from remuda.hosts.decide.launchd import DAEMONS
+from remuda.hosts.decide.parts.github_runner import FOLDER
 from remuda.hosts.decide.running import one_at_a_time, run_script, said
 from remuda.hosts.decide.wanted import Wanted
 from remuda.hosts.in_use import HostInUse, what_runs
 from remuda.hosts.scripts import script
+from remuda.kube.host import Role
 from remuda.model.errors import RemudaError
 from remuda.ports.host_shell import Command, HostShellError
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from remuda.hosts.decide.step import Part, Step
     from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
     from remuda.ports.clock import Clock
-    from remuda.ports.host_shell import HostShell, HostShells, Target
+    from remuda.ports.host_shell import HostShell, HostShells, Ran, Target
 
 _REBOOT = Command(words=("/sbin/shutdown", "-r", "now"), root=True)
 _RETIRE = one_at_a_time(
@@ -34,13 +37,21 @@ _RETIRE = one_at_a_time(
     ),
     script("one-at-a-time"),
 )
+_RUNNER_AWAY = one_at_a_time(
+    run_script("runner-remove", script("runner-remove"), FOLDER, root=False, timeout_s=120.0),
+    script("one-at-a-time"),
+)
 _SIGNALLED = 128
 """A shutdown that ends by a signal was ended by itself."""
 
 
 async def _refuse_in_use(shell: HostShell, what: str) -> None:
     """Ask the host at the last moment: an image that is built, or a person's own VM, has no Pod."""
-    if running := await what_runs(shell):
+    _refuse(await what_runs(shell), what)
+
+
+def _refuse(running: tuple[str, ...], what: str) -> None:
+    if running:
         raise HostInUse(
             what,
             why=f"it would end what runs there and has no Pod: {', '.join(running)}",
@@ -66,7 +77,16 @@ async def _start_again(shell: HostShell, target: Target) -> None:
 
 
 class AgentStays(RemudaError):
-    """The agent of a host that leaves is still there."""
+    """The agent of a host that leaves is still there, or GitHub's runner."""
+
+
+def _check_gone(ran: Ran, what: str, target: Target) -> None:
+    if ran.code != 0:
+        raise AgentStays(
+            f"{what} of {target.address} was not removed",
+            why=f"the host did not do so ({said(ran)})",
+            fix="Look at what its launchd does, and remove it there",
+        )
 
 
 class _NotEmpty(RemudaError):
@@ -135,20 +155,19 @@ class SshConverger:
             await shells.close(shell)
         return Outcome(Result.CONVERGED, changed=done.changed)
 
-    async def retire(self, target: Target) -> None:
-        """Take the agent off a host that leaves the fleet, with its credential."""
+    async def retire(self, target: Target, role: Role) -> None:
+        """Take the agent off a host that leaves the fleet, with its credential, and a builder's runner of GitHub."""
         shells = self._shells()
         shell = await shells.open(target)
         try:
-            ran = await shell.run(_RETIRE)
+            if role is Role.BUILDER:
+                # VMs that nobody builds by it outlive the runner.
+                builds = BUILDS.parse(await shell.run(BUILDS.command))
+                _refuse(builds, f"GitHub's runner was not taken off {target.address}")
+                _check_gone(await shell.run(_RUNNER_AWAY), "GitHub's runner", target)
+            _check_gone(await shell.run(_RETIRE), "The agent", target)
         finally:
             await shells.close(shell)
-        if ran.code != 0:
-            raise AgentStays(
-                f"The agent of {target.address} was not removed",
-                why=f"the host did not do so ({said(ran)})",
-                fix=f"Remove it there: sudo launchctl bootout system/{agent_job.LABEL}",
-            )
 
     async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
         """Ask a host what runs on it, and raise ``HostInUse`` if anything does."""

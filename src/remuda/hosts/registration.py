@@ -1,8 +1,8 @@
 """
-How a builder gets a registration with GitHub: a token that is minted when it is needed, and good for an hour.
+How a builder gets a registration with GitHub, by a token that is minted when it is needed; and how that ends.
 
-It is minted as the organisation's own GitHub App, whose credentials are in the Secret that the Host names. They are
-read anew each time, so a key that was replaced is used at once, and are kept nowhere.
+A token is good for an hour. It is minted as the organisation's own GitHub App, whose credentials are in the Secret that
+the Host names. They are read anew each time, so a key that was replaced is used at once, and are kept nowhere.
 """
 
 from __future__ import annotations
@@ -32,11 +32,19 @@ class AppUnusable(RemudaError):
     """The Secret of a builder's GitHub App is not there, or not all of it is."""
 
 
+class RunnerAtWork(RemudaError):
+    """GitHub hears from a runner that should be removed. It may be another machine's by now, so it is left alone."""
+
+
 class Registrations(Protocol):
-    """Mints registration tokens of builders."""
+    """Mints registration tokens of builders, and ends their registrations."""
 
     async def token(self, host: Host) -> Secret:
         """Return a fresh token for a builder's organisation. Raises a RemudaError with what to do."""
+        ...
+
+    async def forget(self, host: Host) -> None:
+        """Have GitHub forget a builder's runner. Content if there is none. Raises a RemudaError if it may be left."""
         ...
 
 
@@ -58,6 +66,10 @@ class Tokens(Protocol):
         """Return a fresh token. Raises a RemudaError with what to do."""
         ...
 
+    async def remove_runner(self, app: App, organisation: str, name: str) -> None:
+        """Remove a runner that is offline, if there is one. Raises ``RunnerAtWork``, and a RemudaError as above."""
+        ...
+
 
 class AppRegistrations:
     """Fills ``Registrations`` by the Secrets that Hosts name."""
@@ -67,6 +79,15 @@ class AppRegistrations:
 
     async def token(self, host: Host) -> Secret:
         """Return a fresh token for a builder's organisation. Raises a RemudaError with what to do."""
+        app, builder = await self._app(host)
+        return await self._tokens.registration_token(app, builder.github_org)
+
+    async def forget(self, host: Host) -> None:
+        """Have GitHub forget a builder's runner. Content if there is none. Raises a RemudaError if it may be left."""
+        app, builder = await self._app(host)
+        await self._tokens.remove_runner(app, builder.github_org, host.name)
+
+    async def _app(self, host: Host) -> tuple[App, Builder]:
         builder = host.spec.builder
         assert builder, "the API server takes no builder without it"
         name = builder.app_secret_ref.name
@@ -74,8 +95,7 @@ class AppRegistrations:
             found = await self._kube.get(SECRET, name, namespace=host.namespace)
         except NotFound:
             raise _unusable(host, f"there is no Secret {name}", "Create it") from None
-        app = read_app(host, builder, found.data)
-        return await self._tokens.registration_token(app, builder.github_org)
+        return read_app(host, builder, found.data), builder
 
 
 def read_app(host: Host, builder: Builder, data: Mapping[str, bytes]) -> App:
@@ -97,4 +117,6 @@ def read_app(host: Host, builder: Builder, data: Mapping[str, bytes]) -> App:
 
 
 def _unusable(host: Host, why: str, fix: str) -> AppUnusable:
-    return AppUnusable(f"Host {host.name} cannot be registered as a builder", why=why, fix=fix)
+    return AppUnusable(
+        f"Host {host.name} cannot be registered as a builder, or unregistered", why=why, fix=fix
+    )

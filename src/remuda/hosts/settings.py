@@ -29,6 +29,9 @@ class HostSettings:
     github_url: str = "https://github.com"
     """Where the organisations of builders are: github.com, or an Enterprise Server of one's own."""
 
+    unregister_s: float = 600.0
+    """How long a deleted builder waits for GitHub to forget its runner: a Mac is online there a while longer."""
+
     claim_prefix: str = "remuda-"
     """Names of Macs that are somebody's Host begin with this. Two clusters that share an account need two of them."""
 

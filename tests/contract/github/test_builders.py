@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from remuda.adapters.github.builders import BuilderTokens
-from remuda.hosts.registration import App
+from remuda.hosts.registration import App, RunnerAtWork
 from remuda.model.errors import BadInput
 from remuda.model.secret import Secret
 from remuda.ports.forge import ForgeError, ForgeRefused, ForgeThrottled, ForgeUnavailable
@@ -109,3 +109,50 @@ async def test_a_token_that_is_not_given_is_said_so_without_any_credential(
     told = "".join(traceback.format_exception(raised.value)).lower()
     assert "canary" not in told
     assert "private key" not in told
+
+
+@pytest.mark.parametrize("document", ["api.github.com", "ghec", "ghes-3.19", "ghes-3.17"])
+async def test_a_runner_is_removed_as_github_describes_it(
+    github_references: Path, document: str
+) -> None:
+    judge = Judge.of(github_references, document)
+    server = GithubServer()
+    server.watch = judge.watch
+    account = server.account("acme")
+    for name in ("mini-1", "mini-10"):
+        server.registered(name, "acme")
+    async with server.running("/api/v3" if document.startswith("ghes") else ""):
+        tokens = BuilderTokens(server.clock, server.url)
+        for _ in range(2):  # the second time there is none
+            await tokens.remove_runner(an_app(account.installation), "acme", "mini-1")
+    assert [runner.name for runner in server.runners.values()] == ["mini-10"]
+    assert judge.faults == []
+    assert judge.operations == {
+        "POST /app/installations/{installation_id}/access_tokens",
+        "GET /orgs/{org}/actions/runners",
+        "DELETE /orgs/{org}/actions/runners/{runner_id}",
+    }
+
+
+@pytest.mark.parametrize("how", [{"online": True}, {"busy": True}], ids=str)
+async def test_a_runner_that_is_at_work_is_left_to_it(
+    github: GithubServer, how: dict[str, bool]
+) -> None:
+    account = github.account("acme")
+    runner = github.registered("mini-1", "acme", **how)
+    with pytest.raises(RunnerAtWork, match="another machine has its name"):
+        await BuilderTokens(github.clock, github.url).remove_runner(
+            an_app(account.installation), "acme", "mini-1"
+        )
+    assert github.runners == {runner.number: runner}
+
+
+async def test_a_runner_that_gets_a_job_meanwhile_is_left_to_it(github: GithubServer) -> None:
+    account = github.account("acme")
+    runner = github.registered("mini-1", "acme")
+    github.faults.append(Fault("remove", status=422))
+    with pytest.raises(RunnerAtWork):
+        await BuilderTokens(github.clock, github.url).remove_runner(
+            an_app(account.installation), "acme", "mini-1"
+        )
+    assert github.runners == {runner.number: runner}

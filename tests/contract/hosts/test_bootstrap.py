@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.adapters.ssh import SshShells
 from remuda.hosts.converge import HostHasProblems, StepFailed, StepFailedForGood
 from remuda.hosts.decide import kcpassword
 from remuda.hosts.decide.pf_conf import BLOCK
 from remuda.hosts.in_use import what_runs
+from remuda.hosts.over_ssh import SshConverger
 from remuda.kube.host import Role
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import HostShellError
 from tests.support.scripted_mac import snapshots
-from tests.support.scripted_mac.bootstrapping import BAD_AGENT, GOOD_AGENT, Kills
+from tests.support.scripted_mac.bootstrapping import BAD_AGENT, GOOD_AGENT, Kills, MacClock
 from tests.support.scripted_mac.mac import LEGACY, Mac, conf, sealed, without_loginwindow
 
 if TYPE_CHECKING:
@@ -197,6 +199,14 @@ async def test_a_runner_that_becomes_a_builder_collects_no_garbage_any_more(mac:
     after = snapshots.taken(mac.place)
     assert (await mac.run(role=Role.BUILDER).converge()).changed == ()
     assert snapshots.changed(after, snapshots.taken(mac.place)) == []
+
+    await SshConverger(SshShells, mac.wish().wanted().fleet, (), clock=MacClock()).retire(
+        mac.place.target(), Role.BUILDER
+    )
+    left = str(mac.state()["services"])
+    assert ("actions.runner" in left, "dev.remuda.agent" in left) == (False, False)
+    assert not mac.place.path("/opt/actions-runner/.runner").exists()
+    snapshots.put_back(mac.place, after)
 
     # The flag follows from the role and from nothing else: whoever forgets the role makes a collector of it again.
     await mac.run().converge()

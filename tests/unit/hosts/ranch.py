@@ -18,7 +18,7 @@ from remuda.hosts.identity import Identity
 from remuda.hosts.in_use import HostInUse
 from remuda.hosts.metrics import HostMetrics
 from remuda.hosts.operator import HostOperator, HostPorts
-from remuda.hosts.registration import AppRegistrations
+from remuda.hosts.registration import AppRegistrations, RunnerAtWork
 from remuda.hosts.settings import HostSettings
 from remuda.kube.core import LEASE, NODE, SECRET, Lease, LeaseSpec, Node, NodeStatus, Secret
 from remuda.kube.host import (
@@ -26,6 +26,7 @@ from remuda.kube.host import (
     Host,
     HostSpec,
     Provider,
+    Role,
     ScalewayProvider,
     SecretRef,
     Ssh,
@@ -36,6 +37,7 @@ from remuda.kube.names import FLEET
 from remuda.kube.patches import MergePatch
 from remuda.kube.times import micro_time
 from remuda.model.secret import Secret as Hidden
+from remuda.ports.forge import ForgeUnavailable
 from remuda.ports.host_shell import Unreachable
 from remuda.ports.kube import AlreadyExists, NotFound
 from remuda.sim.clock import SimClock
@@ -115,7 +117,9 @@ class ToldMacs:
         await self._register(own)
         return Outcome(Result.CONVERGED, changed=("agent",))
 
-    async def retire(self, target: Target) -> None:
+    async def retire(self, target: Target, role: Role) -> None:
+        if role is Role.BUILDER and self.running:
+            raise HostInUse("It was left", why=f"these run: {', '.join(self.running)}", fix="Wait")
         self.retired.append(target.address)
         if self.dead is not None:
             raise self.dead()
@@ -171,6 +175,17 @@ class ToldGithub:
 
     errors: list[RemudaError] = field(default_factory=list)
     asked: list[tuple[App, str]] = field(default_factory=list)
+    runners: dict[str, bool] = field(default_factory=dict)
+    """By name: whether it is online."""
+    down: bool = False
+
+    async def remove_runner(self, app: App, organisation: str, name: str) -> None:
+        assert (app.installation, organisation) == (41, "acme")
+        if self.down:
+            raise ForgeUnavailable("It was not removed", why="a storm", fix="Wait")
+        if self.runners.get(name):
+            raise RunnerAtWork("It was not removed", why="it is online", fix="Remove it yourself")
+        self.runners.pop(name, None)
 
     async def registration_token(self, app: App, organisation: str) -> Hidden:
         self.asked.append((app, organisation))

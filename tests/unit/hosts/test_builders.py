@@ -26,11 +26,11 @@ from remuda.kube.names import RETRY
 from remuda.kube.patches import MergePatch
 from remuda.model.secret import Secret as Hidden
 from remuda.ports.forge import ForgeUnavailable
-from remuda.sim.loop import run
-from tests.unit.hosts.ranch import SPACE, Ranch, a_ranch
+from tests.unit.hosts.ranch import SPACE, Ranch
+from tests.unit.hosts.stories import condition, events, play, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
 KEY = b"-----BEGIN RSA PRIVATE KEY-----\ncanary-of-the-key\n-----END RSA PRIVATE KEY-----"
 APP = {"app-id": b" 7\n", "installation-id": b"41\n", "private-key": KEY + b"\n\n"}
@@ -46,14 +46,6 @@ SPELLED = {
     "runnerVersion": "2.330.0",
     "appSecretRef": {"name": "app", "key": "private-key"},
 }
-
-
-def play(story: Callable[[Ranch], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_ranch() as ranch:
-            await story(ranch)
-
-    run(main)
 
 
 async def patched(ranch: Ranch, **changes: Any) -> None:  # noqa: ANN401 - JSON
@@ -155,6 +147,93 @@ def test_that_no_token_is_to_be_had_is_not_the_hosts_fault() -> None:
         assert ranch.macs.reboots == []
         host = await ranch.phase("mini", "Ready", within_s=24 * 3600)
         assert host.status.host_key_fingerprint
+
+    play(story)
+
+
+async def deleted_builder(ranch: Ranch, *, online: bool = False) -> None:
+    """Have a builder that works and is registered, and delete its Host."""
+    await a_secret(ranch)
+    await ranch.host("mini")
+    await patched(ranch, spec={"role": "builder", "builder": SPELLED})
+    await ranch.phase("mini", "Ready")
+    ranch.github.runners = {"mini": online, "somebody-elses": False}
+    await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+
+
+def test_a_deleted_builder_is_forgotten_by_github() -> None:
+    async def story(ranch: Ranch) -> None:
+        await deleted_builder(ranch)
+        await ranch.gone("mini")
+        assert ranch.github.runners == {"somebody-elses": False}
+        assert ranch.macs.retired == ["mini.test"]
+        assert await events(ranch, "RunnerLeft") == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("how", ["down", "online"])
+def test_a_github_that_is_away_for_a_while_or_hears_from_the_mac_still_is_waited_for(
+    how: str,
+) -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.github.down = how == "down"
+        await deleted_builder(ranch, online=how == "online")
+        await ranch.clock.sleep(300)
+        host = await ranch.get("mini")
+        assert "It was not removed" in condition(host, "Converged")[2]
+        ranch.github.down = False
+        ranch.github.runners["mini"] = False
+        await ranch.gone("mini")
+        assert ranch.github.runners == {"somebody-elses": False}
+        assert await events(ranch, "RunnerLeft") == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("how", ["down", "online", "no Secret"])
+def test_a_github_that_does_not_forget_a_runner_holds_no_deletion_up(how: str) -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.github.down = how == "down"
+        await deleted_builder(ranch, online=how == "online")
+        if how == "no Secret":
+            await ranch.kube.delete(SECRET, "app", namespace=SPACE)
+        await ranch.gone("mini", within_s=60 if how == "no Secret" else 1200)
+        [said] = await events(ranch, "RunnerLeft")
+        assert said.startswith("GitHub may still list its runner")
+        assert ranch.github.runners["mini"] is (how == "online"), "what is at work is not cut off"
+
+    play(story)
+
+
+def test_a_mac_that_cannot_be_reached_is_forgotten_by_github_all_the_same() -> None:
+    async def story(ranch: Ranch) -> None:
+        await a_secret(ranch)
+        await ranch.host("mini")
+        await patched(ranch, spec={"role": "builder", "builder": SPELLED})
+        await ranch.phase("mini", "Ready")
+        ranch.github.runners = {"mini": False}
+        ranch.macs.dead = unreachable
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.github.runners == {}
+        assert len(await events(ranch, "AgentLeft")) == 1
+
+    play(story)
+
+
+def test_a_builder_at_work_keeps_its_runner_until_the_job_has_ended() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.running = ("a job of GitHub's runner",)
+        await deleted_builder(ranch)
+        await ranch.clock.sleep(1200)
+        host = await ranch.get("mini")
+        assert condition(host, "Converged")[1] == "HostInUse"
+        assert ranch.macs.retired == []
+        assert "mini" in ranch.github.runners
+        ranch.macs.running = ()
+        await ranch.gone("mini")
+        assert "mini" not in ranch.github.runners
 
     play(story)
 

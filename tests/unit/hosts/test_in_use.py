@@ -19,6 +19,7 @@ from remuda.hosts.decide.step import Harm, Step
 from remuda.hosts.decide.wanted import FleetConfig, OwnConfig
 from remuda.hosts.in_use import HostInUse
 from remuda.hosts.over_ssh import AgentStays, RebootRefused, SshConverger
+from remuda.kube.host import Role
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import Command, Ran, Target, Upload
 from remuda.sim.host_shell import MemoryHost, MemoryShells
@@ -187,10 +188,33 @@ async def test_an_empty_host_is_changed_and_started_again(tmp_path: Path) -> Non
 async def test_an_agent_that_stays_is_told(tmp_path: Path) -> None:
     mini = Mini()
     mini.tart = listed(mine=True)  # VMs are left alone, so nobody asks for them
-    await mini.converger(tmp_path).retire(TARGET)
+    await mini.converger(tmp_path).retire(TARGET, Role.RUNNER)
     mini.script = Ran(code=1, stderr=b"launchd does not let go")
     with pytest.raises(AgentStays, match="does not let go"):
-        await mini.converger(tmp_path).retire(TARGET)
+        await mini.converger(tmp_path).retire(TARGET, Role.RUNNER)
+
+
+async def test_githubs_runner_is_not_taken_off_under_a_job(tmp_path: Path) -> None:
+    mini = Mini(listed(mine=True), worker=GOOD)  # a VM that is a person's own is left alone
+    with pytest.raises(HostInUse, match="a job of GitHub's runner"):
+        await mini.converger(tmp_path).retire(TARGET, Role.BUILDER)
+    assert mini.done == []
+    mini.worker = NOBODY
+    await mini.converger(tmp_path).retire(TARGET, Role.BUILDER)
+    assert mini.done == ["session", "session"], "the runner, and then the agent"
+
+
+async def test_what_a_provider_would_end_is_asked_for_over_ssh(tmp_path: Path) -> None:
+    mini, shown = Mini(listed(packer=True)), list[str]()
+
+    async def noted(fingerprint: str) -> None:
+        shown.append(fingerprint)
+
+    with pytest.raises(HostInUse, match=r"mini was not wiped.*the VM packer"):
+        await mini.converger(tmp_path).refuse_in_use(TARGET, noted, "mini was not wiped")
+    mini.tart = IDLE
+    await mini.converger(tmp_path).refuse_in_use(TARGET, noted, "mini was not wiped")
+    assert (mini.done, shown) == ([], ["SHA256:x"] * 2)
 
 
 async def test_a_reboot_that_is_refused_is_no_reboot(tmp_path: Path) -> None:

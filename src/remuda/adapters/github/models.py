@@ -41,6 +41,8 @@ class Runner(msgspec.Struct, frozen=True):
     id: Number
     name: str = ""
     busy: bool = False
+    status: str = ""
+    """``online`` or ``offline``."""
 
 
 class JitConfig(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.adapters.github import faults
 from remuda.adapters.github.client import decoded
-from remuda.adapters.github.models import JitConfig, RunnerGroups, Runners
+from remuda.adapters.github.models import JitConfig, Runner, RunnerGroups, Runners
 from remuda.adapters.github.payloads import is_repository
 from remuda.adapters.github.settings import DEFAULT_GROUP, MintScope
 from remuda.adapters.github.wire import Ask
@@ -195,11 +195,14 @@ class RunnerDesk:
             where = await self._installations.of_tenant(what, registration.tenant)
             places = self._registered_at(registration, where)
             if registration.number is not None and len(places) == 1:
-                return await self._remove(what, where, places[0], registration.number)
+                return await remove_runner(
+                    self._client, what, where.number, places[0], registration.number
+                )
             for place in places:
-                found = await self._find(what, where, place, registration.runner_name)
+                name = registration.runner_name
+                found = await find_runner(self._client, what, where.number, place, name)
                 if found is not None:
-                    return await self._remove(what, where, place, found)
+                    return await remove_runner(self._client, what, where.number, place, found.id)
             return Removal.GONE
 
     def _registered_at(self, registration: Registration, where: Installation) -> tuple[Place, ...]:
@@ -212,38 +215,46 @@ class RunnerDesk:
         owner = registration.repository.partition("/")[0]
         return (Place.organisation(owner), repository) if where.organisation else (repository,)
 
-    async def _find(self, what: str, where: Installation, place: Place, name: str) -> int | None:
-        ask = Ask(
-            operation="find_runner",
-            path=f"{place.path}{{?name,per_page}}",
-            parts={**place.parts, "name": name, "per_page": 100},
-        )
-        reply = await self._client.as_installation(
-            what, ask, where.number, allowed={faults.NOT_FOUND}, scope=Scope.TENANT
-        )
-        if reply.status == faults.NOT_FOUND:
-            return None
-        # The forge's filter is not ours to trust: only the very name is removed.
-        runners = decoded(what, reply, Runners).runners
-        return next((r.id for r in runners if r.name == name), None)
 
-    async def _remove(self, what: str, where: Installation, place: Place, number: int) -> Removal:
-        ask = Ask(
-            operation="remove_runner",
-            method="DELETE",
-            path=f"{place.path}/{{runner_id}}",
-            parts={**place.parts, "runner_id": number},
-        )
-        reply = await self._client.as_installation(
-            what,
-            ask,
-            where.number,
-            allowed={faults.NOT_FOUND, faults.UNPROCESSABLE},
-            scope=Scope.TENANT,
-        )
-        if reply.status == faults.NOT_FOUND:
-            return Removal.GONE
-        return Removal.BUSY if reply.status == faults.UNPROCESSABLE else Removal.REMOVED
+async def find_runner(
+    client: GithubClient, what: str, installation: int, place: Place, name: str
+) -> Runner | None:
+    """Return the runner of exactly this name, if there is one."""
+    ask = Ask(
+        operation="find_runner",
+        path=f"{place.path}{{?name,per_page}}",
+        parts={**place.parts, "name": name, "per_page": 100},
+    )
+    reply = await client.as_installation(
+        what, ask, installation, allowed={faults.NOT_FOUND}, scope=Scope.TENANT
+    )
+    if reply.status == faults.NOT_FOUND:
+        return None
+    # The forge's filter is not ours to trust: only the very name is removed.
+    runners = decoded(what, reply, Runners).runners
+    return next((runner for runner in runners if runner.name == name), None)
+
+
+async def remove_runner(
+    client: GithubClient, what: str, installation: int, place: Place, number: int
+) -> Removal:
+    """Remove a runner. One that has a job is left to it."""
+    ask = Ask(
+        operation="remove_runner",
+        method="DELETE",
+        path=f"{place.path}/{{runner_id}}",
+        parts={**place.parts, "runner_id": number},
+    )
+    reply = await client.as_installation(
+        what,
+        ask,
+        installation,
+        allowed={faults.NOT_FOUND, faults.UNPROCESSABLE},
+        scope=Scope.TENANT,
+    )
+    if reply.status == faults.NOT_FOUND:
+        return Removal.GONE
+    return Removal.BUSY if reply.status == faults.UNPROCESSABLE else Removal.REMOVED
 
 
 def _minted(jit: JitConfig, job: JobSpec, runner: NewRunner, place: Place) -> Minted:

@@ -26,7 +26,7 @@ from remuda.ports.kube import AlreadyExists, KubeError, NotFound
 if TYPE_CHECKING:
     from remuda.hosts.converging import Emptied, Mint, Mode, Pin
     from remuda.hosts.decide.wanted import OwnConfig
-    from remuda.kube.host import Host
+    from remuda.kube.host import Host, Role
     from remuda.ports.clock import Clock
     from remuda.ports.host_shell import Target
     from remuda.ports.kube import Kube
@@ -130,7 +130,8 @@ class MacConverger:
         self._macs.install(mac, self._build)
         return Outcome(Result.CONVERGED, changed=changed)
 
-    async def retire(self, target: Target) -> None:
+    async def retire(self, target: Target, role: Role) -> None:
+        del role
         self._macs.macs[target.address].speaks = False
 
     async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
