@@ -118,7 +118,7 @@ def choose(machines: Iterable[Machine], claim: Claim, now: datetime) -> Choice:
             f"{claim.family!r} is not a macOS release family: Macs are installed with the newest of a family",
             "Set spec.provider.scaleway.os to the family alone, such as Sequoia",
         )
-    pool = [m for m in in_order if is_free(m, claim, now)]
+    pool = [m for m in in_order if _is_free(m, claim, now)]
     fitting = [m for m in pool if m.type == claim.type and in_family(m.image, claim.family)]
     if fitting:
         return Take(tuple(fitting))
@@ -131,14 +131,14 @@ def choose(machines: Iterable[Machine], claim: Claim, now: datetime) -> Choice:
 
 
 def overlap(claim: Claim) -> bool:
-    """Say whether a name can begin with both prefixes: then nothing tells a free Mac from a Host's."""
+    """Say whether a name can begin with both prefixes: then nothing tells a free Mac from a Host's. So with none."""
     pool, claims = claim.pool_prefix, claim.claim_prefix
     return pool.startswith(claims) or claims.startswith(pool)
 
 
-def is_free(machine: Machine, claim: Claim, now: datetime) -> bool:
-    """Say whether a machine is in the pool, and nobody is about to take it."""
-    if not _in_pool(machine, claim):
+def _is_free(machine: Machine, claim: Claim, now: datetime) -> bool:
+    """Say whether a machine is in the pool, and nobody is about to take it. There is a pool, apart from all claims."""
+    if not machine.name.startswith(claim.pool_prefix):
         return False
     if not machine.delivered or machine.leaving or machine.state != READY:
         return False
@@ -151,13 +151,10 @@ def is_free(machine: Machine, claim: Claim, now: datetime) -> bool:
 
 def is_returned(machine: Machine, claim: Claim) -> bool:
     """Say whether a machine is in the Host's pool, and in nobody's hands."""
-    return _in_pool(machine, claim) and not machine.name.startswith(claim.pool_prefix + PENDING)
-
-
-def _in_pool(machine: Machine, claim: Claim) -> bool:
-    if not claim.pool_prefix or overlap(claim):
+    if overlap(claim):
         return False
-    return machine.name.startswith(claim.pool_prefix)
+    name, prefix = machine.name, claim.pool_prefix
+    return name.startswith(prefix) and not name.startswith(prefix + PENDING)
 
 
 def is_family(text: str) -> bool:
