@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 _DEFAULTS: Final = Limits()
+_SETTINGS: Final = HostSettings(namespace="", identity="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,17 @@ class HostsCommand:
     show_envvar=True,
     help="Sign the agents' credentials with the authority in this folder (control-plane/pki of remuda up), instead of"
     " having the cluster sign them.",
+)
+@click.option(
+    "--credential-days",
+    type=click.IntRange(1, 365),
+    envvar="REMUDA_CREDENTIAL_DAYS",
+    show_envvar=True,
+    default=_SETTINGS.credential_life.days,
+    show_default=True,
+    metavar="DAYS",
+    help="How long a credential that the cluster signs for an agent is good. It is replaced when a third of that is"
+    " left; a Mac that is lost can use it to its end.",
 )
 @fleet_config_options
 @click.option(
@@ -179,6 +191,7 @@ def operate(  # noqa: PLR0913 - one parameter per option is how click works
     kubeconfig_file: Path | None,
     node_server: str,
     pki: Path | None,
+    credential_days: int,
     roll_percent: int,
     trust_first_key: bool,
     scaleway_token_file: Path | None,
@@ -213,6 +226,7 @@ def operate(  # noqa: PLR0913 - one parameter per option is how click works
             namespace=namespace or connection.namespace,
             identity=identity or f"{socket.gethostname()}_{SystemIds().suffix(8)}",
             limits=Limits(retry_after=timedelta(minutes=retry_after)),
+            credential_life=timedelta(days=credential_days),
             roll_percent=roll_percent,
             trust_first=trust_first_key,
             github_url=github.web_url,

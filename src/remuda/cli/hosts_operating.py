@@ -59,7 +59,8 @@ async def _run(command: HostsCommand) -> None:
         def identities(fenced: Kube) -> Identities:
             if command.pki is not None:
                 return FolderIdentities(fenced, server, clock, command.pki)
-            return SignedIdentities(fenced, server, clock=clock, ids=ids)
+            life = command.hosts.credential_life
+            return SignedIdentities(fenced, server, clock=clock, ids=ids, life=life)
 
         converger = SshConverger(SshShells, command.config, PARTS, clock=clock)
         ports = HostPorts(

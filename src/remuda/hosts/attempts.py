@@ -236,9 +236,11 @@ class Attempts:
             await self.not_the_hosts_fault(host, error)
             raise
         except (RemudaError, TimeoutError) as error:
+            days = reins.settings.credential_life.days
             text = (
                 f"Its agent may still run and make its Node again: {_said(error)} Remove it there: sudo launchctl"
-                f" bootout system/{LABEL}. Its credential is good until it ends, at most 90 days after it was made."
+                f" bootout system/{LABEL}. Its credential is good to its end, at most {days} days after it was made; if"
+                " the Mac is lost, apply docs/howto/lost-host.yaml."
             )
             log.warning("agent left on its host", host=host.name, error=str(error))
             now = reins.clock.now()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -30,7 +29,7 @@ from remuda.model.secret import Secret
 from remuda.ports.kube import NotFound, Seen
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from remuda.kube.host import Host
     from remuda.ports.clock import Clock
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from remuda.ports.kube import Kube
 
 KUBECONFIG: Final = "kubeconfig"
-_LIFE: Final = timedelta(days=90)
 _POLL_S: Final = 1.0
+_PATIENCE_S: Final = 60.0
 
 
 class NotSigned(RemudaError):
@@ -108,7 +107,11 @@ class KeptIdentities(ABC):
         return Identity(Secret(text), renew_at(made.certificate))
 
     async def remove(self, host: Host) -> None:
-        """Forget a host's credential. What was signed stays good until its end: it opens one node, which is gone."""
+        """
+        Forget a host's credential. What was signed stays good until its end, for nobody can take a certificate back.
+
+        It is gone from a Mac that was reached or wiped. What one that is lost can do with it is in ADR 0017.
+        """
         await own_secrets.forget(self._kube, host, secret_name(host.name))
 
     async def _kept(self, host: Host) -> Identity | None:
@@ -127,16 +130,16 @@ class SignedIdentities(KeptIdentities):
     """Credentials by CertificateSigningRequest."""
 
     def __init__(
-        self, kube: Kube, server: Server, *, clock: Clock, ids: Ids, patience_s: float = 60.0
+        self, kube: Kube, server: Server, *, clock: Clock, ids: Ids, life: timedelta
     ) -> None:
         super().__init__(kube, server, clock)
-        self._ids, self._patience_s = ids, patience_s
+        self._ids, self._life = ids, life
 
     async def _sign(self, host: Host) -> Signed:
         """Ask for a certificate, approve the request, and wait for the signer. The request is removed in the end."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = f"remuda-{host.name}-{self._ids.suffix(8)}"
-        made = await self._kube.create(SIGNING_REQUEST, _request(name, host.name, key))
+        made = await self._kube.create(SIGNING_REQUEST, _request(name, host.name, key, self._life))
         try:
             await self._approve(made)
             return Signed(await self._certificate(made), _pem(key))
@@ -159,7 +162,7 @@ class SignedIdentities(KeptIdentities):
         await self._kube.patch(SIGNING_REQUEST, made.name, patch, subresource="approval")
 
     async def _certificate(self, made: Request) -> bytes:
-        deadline = self._clock.monotonic() + self._patience_s
+        deadline = self._clock.monotonic() + _PATIENCE_S
         while True:
             found = await self._kube.get(SIGNING_REQUEST, made.name)
             if found.status.certificate:
@@ -168,7 +171,7 @@ class SignedIdentities(KeptIdentities):
                 if condition.type in {"Denied", "Failed"}:
                     raise _not_signed(f"it was {condition.type.lower()}: {condition.message}")
             if self._clock.monotonic() >= deadline:
-                raise _not_signed(f"no signer answered within {self._patience_s:g} s")
+                raise _not_signed(f"no signer answered within {_PATIENCE_S:g} s")
             await self._clock.sleep(_POLL_S)
 
     async def _drop(self, made: Request) -> None:
@@ -254,7 +257,7 @@ def _config(text: bytes) -> _Config | None:
         return None
 
 
-def _request(name: str, node: str, key: ec.EllipticCurvePrivateKey) -> Request:
+def _request(name: str, node: str, key: ec.EllipticCurvePrivateKey, life: timedelta) -> Request:
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
@@ -268,7 +271,7 @@ def _request(name: str, node: str, key: ec.EllipticCurvePrivateKey) -> Request:
             request=signed.public_bytes(serialization.Encoding.PEM),
             signer_name=NODE_SIGNER,
             usages=("digital signature", "client auth"),
-            expiration_seconds=int(_LIFE.total_seconds()),
+            expiration_seconds=int(life.total_seconds()),
         ),
     )
 

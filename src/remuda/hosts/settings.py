@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from remuda.control.election import ElectionSettings
 from remuda.control.reflector import ReflectorSettings
@@ -31,6 +32,13 @@ class HostSettings:
 
     unregister_s: float = 600.0
     """How long a deleted builder waits for GitHub to forget its runner: a Mac is online there a while longer."""
+
+    credential_life: timedelta = timedelta(days=30)
+    """
+    How long the credential of a host's agent is good. It is replaced when a third of that is left.
+
+    A lost Mac can use it to the end; and an operator that is away for a third of it leaves agents without one.
+    """
 
     claim_prefix: str = "remuda-"
     """Names of Macs that are somebody's Host begin with this. Two clusters that share an account need two of them."""
