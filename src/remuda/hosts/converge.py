@@ -8,6 +8,7 @@ was wanted on the host.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from remuda.hosts.converging import Mint
+    from remuda.hosts.decide.facts import Fact
     from remuda.hosts.decide.step import Part, Probe, Problem, Step
     from remuda.hosts.decide.wanted import Wanted
     from remuda.ports.clock import Clock
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX: Final = 5
 """Root, then everything, then what only shows after that; a host that needs more never settles."""
+ASKED_AT_ONCE: Final = 4
+"""Facts that are gathered at the same time over one connection. The sshd of a Mac takes ten sessions."""
 POLL_S: Final = (1.0, 10.0)
 """Asked again after the first, then after longer, but never longer than the second."""
 
@@ -115,14 +119,31 @@ async def look(shell: HostShell, wanted: Wanted, parts: Iterable[Part]) -> Plan:
     if facts.of(
         PASSWORDLESS
     ):  # without root nothing else is asked, and so no sudo is tried in vain
-        for fact in facts_needed(parts):
-            if fact.name not in answers:
-                answers[fact.name] = await shell.run(fact.command)
+        left = [fact for fact in facts_needed(parts) if fact.name not in answers]
+        answers |= await _asked(shell, left)
         facts = Facts(answers)
     try:
         return plan(facts, wanted, parts)
     except FactUnreadable as error:
         raise _without_secrets(error, answers, wanted, parts) from None
+
+
+async def _asked(shell: HostShell, facts: Iterable[Fact[object]]) -> dict[str, Ran]:
+    """Gather facts, some at once: each is little work and a long way. They change nothing, so their order is none."""
+    gate = asyncio.Semaphore(ASKED_AT_ONCE)
+    answers: dict[str, Ran] = {}
+
+    async def ask(fact: Fact[object]) -> None:
+        async with gate:
+            answers[fact.name] = await shell.run(fact.command)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for fact in facts:
+                group.create_task(ask(fact), name=f"fact {fact.name}")
+    except ExceptionGroup as faults:
+        raise faults.exceptions[0] from None  # the others were told to stop by the first
+    return answers
 
 
 def _without_secrets(
