@@ -222,9 +222,7 @@ class Converger:
 
     async def _carry_out(self, step: Step) -> bool:
         self.progress.begun(step)
-        if step.check is not None and not self._judged(
-            step.check, await self.shell.run(step.check.command)
-        ):
+        if await self._is_done(step):
             self.progress.done(step, changed=False)
             return False
         if step.harm is Harm.VMS:
@@ -235,6 +233,13 @@ class Converger:
                 raise self._failed(step, f"it was applied, and then: {wrong}")
         self.progress.done(step, changed=True)
         return True
+
+    async def _is_done(self, step: Step) -> bool:
+        """Ask once more whether a step is needed: the world may have moved since the facts."""
+        for probe in step.checks:
+            if self._judged(probe, await self.shell.run(probe.command)):
+                return False
+        return bool(step.checks)
 
     async def _apply(self, step: Step) -> None:
         for command in step.apply:

@@ -180,16 +180,31 @@ async def test_without_root_nothing_but_sudo_is_looked_at(wanted: Wanted) -> Non
     assert place.host.ran == [PASSWORDLESS.command.words]
 
 
-async def test_what_became_so_meanwhile_is_left_alone(wanted: Wanted) -> None:
+@pytest.mark.parametrize(
+    ("kind", "probe"),
+    [
+        pytest.param("check", lambda judge: Probe(command=ASK, judge=judge), id="by its check"),
+        pytest.param("verify", lambda judge: (Probe(command=ASK, judge=judge),), id="by its proof"),
+    ],
+)
+async def test_what_became_so_meanwhile_is_left_alone(
+    wanted: Wanted, kind: str, probe: Callable[[Callable[[Ran], str]], object]
+) -> None:
     place = Place()
 
     def judged(ran: Ran) -> str:
         place.value = "new"  # somebody else did it
         return "" if ran.code == 0 else "no"
 
-    step = a_step(check=Probe(command=ASK, judge=judged))
+    step = a_step(**{kind: probe(judged)})
     assert (await (await converger(place, wanted, OneWord(step))).run()).changed == ()
     assert ("set",) not in place.host.ran
+
+
+async def test_a_step_that_nothing_proves_is_done(wanted: Wanted) -> None:
+    place = Place()
+    step = a_step(check=None, verify=())
+    assert (await (await converger(place, wanted, OneWord(step))).run()).changed == ("word",)
 
 
 async def test_steps_that_are_needed_again_and_again_are_an_error(wanted: Wanted) -> None:
@@ -226,11 +241,11 @@ async def test_a_verdict_is_waited_for_as_long_as_it_may_take(wanted: Wanted) ->
 
 
 async def test_a_verdict_without_time_is_asked_for_once(wanted: Wanted) -> None:
-    place, clock = Place(answers_after=1), VirtualClock()
+    place, clock = Place(answers_after=2), VirtualClock()
     step = a_step(verify=(Probe(command=ASK, judge=good),))
     with pytest.raises(StepFailed):
         await (await converger(place, wanted, OneWord(step), clock=clock)).run()
-    assert (place.asked, clock.slept) == (1, [])
+    assert (place.asked, clock.slept) == (2, []), "once before the step, and once after it"
 
 
 FAILURES: dict[str, tuple[Callable[[Ran], str] | None, Retry, str, type[StepFailed]]] = {

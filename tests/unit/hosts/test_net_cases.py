@@ -152,6 +152,7 @@ def test_from_what_cannot_be_read_nothing_is_decided(name: str) -> None:
 @pytest.mark.parametrize("name", DECIDED)
 def test_every_step_is_proven_and_shown(name: str) -> None:
     for step in _plan(name).steps:
+        assert step.checks, f"{step.name} would be done although it is done already"
         assert step.verify, f"{step.name} takes its own word"
         assert step.diff, f"a dry run would not say what {step.name} changes"
         assert all(line.startswith(("+ ", "- ", "  ")) for line in step.diff)

@@ -59,7 +59,7 @@ class Step:
     diff: tuple[str, ...] = ()
     """What a dry run shows: lines that begin with ``+``, ``-`` or a blank. Never a secret."""
     check: Probe | None = None
-    """Says "" if nothing needs to be done after all."""
+    """Says "" if nothing needs to be done after all. None: what verifies it says so before it too."""
     apply: tuple[Command, ...] = ()
     verify: tuple[Probe, ...] = ()
     """Each must say "". A failure ends the run: what comes after a step relies on it."""
@@ -72,6 +72,11 @@ class Step:
     """
     retry: Retry = Retry.SOON
     """Whether trying a failed step again by itself can help. A wrong password tried again locks the account."""
+
+    @property
+    def checks(self) -> tuple[Probe, ...]:
+        """What is asked before it. If all say "", it is left out."""
+        return self.verify if self.check is None else (self.check,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
