@@ -85,11 +85,19 @@ def half_bootstrapped(mac: Mac) -> None:
     mac.state(services={})
 
 
+def a_wrong_password(mac: Mac) -> None:
+    """Leave a password that is not the account's, as it is before macOS has tried it."""
+    mac.place.path("/private/etc/kcpassword").write_bytes(
+        kcpassword.encode(Secret(b"of another year")).reveal()
+    )
+
+
 DAMAGE: dict[str, Callable[[Mac], None]] = {
     "half bootstrapped": half_bootstrapped,
     "a legacy block without markers": conf(LEGACY),
     "a doubled block": conf(BLOCK, BLOCK),
     "a marked and a legacy block": conf(BLOCK, LEGACY),
+    "a wrong password": a_wrong_password,
     "a sealed password": sealed,
     "no login window": without_loginwindow,
 }
@@ -182,6 +190,17 @@ def arguments(mac: Mac) -> list[str]:
     """Return the words with which launchd runs the agent."""
     services = mac.state()["services"]
     return list(services["system/dev.remuda.agent"]["arguments"])  # type: ignore[index]
+
+
+async def test_a_fresh_host_becomes_a_builder_and_the_second_run_does_nothing(mac: Mac) -> None:
+    snapshots.put_back(mac.place, mac.fresh)
+    changed = (await mac.run(role=Role.BUILDER).converge()).changed
+    assert (changed[:2], changed[-1]) == (("sudo", "auto-login"), "github-runner")
+    assert "--disable-vm-gc" in arguments(mac)
+    after = snapshots.taken(mac.place)
+
+    assert (await mac.run(role=Role.BUILDER).converge()).changed == ()
+    assert snapshots.changed(after, snapshots.taken(mac.place)) == []
 
 
 async def test_a_runner_that_becomes_a_builder_collects_no_garbage_any_more(mac: Mac) -> None:
