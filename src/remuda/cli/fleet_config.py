@@ -77,7 +77,7 @@ _OPTIONS: Final = (
     click.option("--agent", "agent_file", type=_FILE, required=True, help="The agent, one executable file."),
     click.option("--tart", "tart_file", type=_FILE, required=True, help="Tart's release archive, tart.tar.gz."),
     click.option("--tart-version", required=True, help="The version in that archive, such as 2.32.1."),
-    click.option("--dispatch-url", required=True, metavar="URL", help="Where guests reach dispatch."),
+    click.option("--dispatch-url", required=True, metavar="URL", help="Where the agent reaches dispatch."),
     click.option(
         "--agent-option", "agent_options", multiple=True, metavar="NAME=VALUE", help="Another option of the agent."
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
+from getpass import GetPassWarning
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,10 +45,8 @@ class Reaching:
             line = sys.stdin.buffer.readline(PASSWORD_BYTES_MAX)
             given = line.removesuffix(b"\n")
         else:
-            asked = click.prompt(
-                f"Password of {self.user} on {self.address}", hide_input=True, err=True
-            )
-            given = str(asked).encode("utf-8", "surrogateescape")
+            asked = _asked(f"Password of {self.user} on {self.address}")
+            given = asked.encode("utf-8", "surrogateescape")
         if not given:
             raise BadInput(
                 "The password is empty",
@@ -69,6 +69,20 @@ class Reaching:
             fingerprint=self.fingerprint,
             trust_first=self.trust_first,
         )
+
+
+def _asked(prompt: str) -> str:
+    """Ask a person, hidden. Where what is typed would be seen, it is not asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return str(click.prompt(prompt, hide_input=True, err=True))
+        except GetPassWarning:
+            raise BadInput(
+                "The password cannot be asked for",
+                why="there is no terminal on which it would be hidden",
+                fix="Run this on a terminal, or give the password on stdin with --password-stdin",
+            ) from None
 
 
 @asynccontextmanager
@@ -146,6 +160,8 @@ def reaching_options(command: Callable[..., Any]) -> Callable[..., Any]:
         before, at, after = address.rpartition("@")
         if at and user and user != before:
             raise click.UsageError(f"--user {user} and {address} name two accounts: give one.")
+        if not after or after.split() != [after]:
+            raise click.UsageError(f"{address!r} names no host: give it as m1@203.0.113.7.")
         reaching = Reaching(
             address=after,
             port=port,
