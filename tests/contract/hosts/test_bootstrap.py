@@ -52,7 +52,8 @@ async def test_a_fresh_host_converges_and_the_second_run_does_nothing(
     snapshots.put_back(mac.place, mac.fresh)
     heard = Heard()
     first = replace(mac.run(), progress=heard)
-    assert (await first.converge()).changed[:2] == ("sudo", "auto-login")
+    mac.steps = (await first.converge()).changed
+    assert mac.steps[:2] == ("sudo", "auto-login")
     after = snapshots.taken(mac.place)
     assert mac.state()["aqua"]
 
@@ -122,15 +123,14 @@ async def test_a_host_converges_from_what_others_left(
 
 
 async def test_killed_in_any_step_and_run_again_it_converges_to_the_same(mac: Mac) -> None:
-    snapshots.put_back(mac.place, mac.fresh)
-    done = await mac.run().converge()
-    whole = snapshots.taken(mac.place)
+    whole = await mac.bootstrapped()
     snapshots.put_back(mac.place, mac.fresh)
 
     kills = Kills()  # in each step once: before one of its changes, or in the midst of it
     while await replace(mac.run(), progress=kills, kills=kills).is_killed():
-        assert len(kills.struck) <= len(done.changed)
-    assert set(done.changed) <= kills.struck.keys()
+        assert len(kills.struck) <= len(mac.steps)
+    assert mac.steps
+    assert set(mac.steps) <= kills.struck.keys()
     assert {midway for midway, _ in kills.struck.values()} == {True, False}
     assert len({nth for _, nth in kills.struck.values()}) > 1, "not always at the first change"
     after = snapshots.taken(mac.place)

@@ -33,6 +33,8 @@ class Mac:
     folder: Path
     fresh: Snapshot
     whole: Snapshot | None = None
+    steps: tuple[str, ...] = ()
+    """Those that made a fresh one whole."""
 
     def wish(self, **changed: object) -> Wish:
         usual: dict[str, object] = {"folder": self.folder, "password": self.place.password}
@@ -45,7 +47,7 @@ class Mac:
         """Make it what it should be, the first time by a run and then by a copy of that."""
         if self.whole is None:
             snapshots.put_back(self.place, self.fresh)
-            await self.run().converge()
+            self.steps = (await self.run().converge()).changed
             self.whole = snapshots.taken(self.place)
         snapshots.put_back(self.place, self.whole)
         return self.whole
