@@ -41,6 +41,8 @@ class SlowMachines:
         self.next_rename_after_s = 0.0
         """How much later than others the next rename arrives."""
         self.writes: list[tuple[str, str]] = []
+        self.gets_fail = 0
+        """How many of the next looks at one Mac get no answer."""
 
     async def list(self, zone: str) -> tuple[Machine, ...]:
         await self._wait()
@@ -51,6 +53,9 @@ class SlowMachines:
 
     async def get(self, zone: str, machine: str) -> Machine:
         assert zone == ZONE
+        if self.gets_fail:
+            self.gets_fail -= 1
+            raise MachinesUnavailable("No answer", why="a storm", fix="Nothing to do")
         await self._wait()
         found = self._read(machine)
         await self._wait()

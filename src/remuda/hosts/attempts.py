@@ -34,6 +34,7 @@ from remuda.kube.quantity import parse_quantity
 from remuda.kube.times import whole_seconds
 from remuda.model.errors import RemudaError, Retry
 from remuda.ports.host_shell import HostKeyChanged, UploadUnreadable
+from remuda.ports.kube import KubeError
 from remuda.ports.machines import MachineGone, MachinesError
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ class Attempts:
             else:
                 target = await self._target(host, None)
                 await self._reins.converger.reboot(target, self._pin(host))
-        except MachinesError:
-            raise  # of the provider, and no fault of the host
+        except (MachinesError, KubeError):
+            raise  # no fault of the host
         except HostInUse as error:
             await self.not_the_hosts_fault(host, error)
             raise
@@ -174,8 +175,8 @@ class Attempts:
         """Have its provider start a Mac again. One that worked and cannot be asked may have a job: it is left alone."""
         try:
             await self._ask(host, f"The Mac of Host {host.name} was not told to start again")
-        except (HostInUse, MachinesError):
-            raise
+        except (HostInUse, MachinesError, KubeError):
+            raise  # it answered, or was not asked at all
         except RemudaError as error:
             if host.status.config_hash:
                 raise
@@ -196,6 +197,8 @@ class Attempts:
             raise
         except (NotOurs, MachineGone):
             return  # on its way already, or somebody else's: its release sees to that
+        except (MachinesError, KubeError):
+            raise  # it was not asked at all
         except RemudaError as error:
             text = (
                 f"Its Mac goes back and is wiped, and could not be asked what runs there: {error}"

@@ -204,8 +204,7 @@ class Ranch:
     events: list[str]
     """What was removed, in order."""
     github: ToldGithub
-    writes: list[tuple[str, str]]
-    """What was done to rented Macs: which, and their new name or what else was done."""
+    rented: SlowMachines
 
     async def lose_node(self, name: str) -> None:
         """Have a Node vanish, and its agent make none again."""
@@ -295,7 +294,7 @@ async def a_ranch(settings: HostSettings = SETTINGS, lose: float = 0.0) -> Async
         operator = HostOperator(ports, settings, metrics=metrics, health=Health(clock))
         tasks.append(group.create_task(operator.run(), name="operator"))
         try:
-            yield Ranch(kube, clock, macs, account, metrics, events, github, rented.writes)
+            yield Ranch(kube, clock, macs, account, metrics, events, github, rented)
         finally:
             for task in reversed(tasks):
                 task.cancel()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from remuda.kube.host import HOST
 from tests.unit.hosts.ranch import SPACE, Ranch
 from tests.unit.hosts.stories import a_pool, condition, events, play, unreachable
 
 
 def rebooted(ranch: Ranch) -> bool:
-    return ("id-0", "reboot") in ranch.writes
+    return ("id-0", "reboot") in ranch.rented.writes
 
 
 def is_in_pool(ranch: Ranch) -> bool:
@@ -97,5 +99,20 @@ def test_a_deleted_host_whose_mac_does_not_answer_is_not_held_and_that_is_said()
         assert is_in_pool(ranch)
         [said] = await events(ranch, "WipedUnasked")
         assert "Turn it on" in said
+
+    play(story)
+
+
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_a_provider_that_does_not_answer_for_a_moment_has_no_mac_wiped_unasked(fails: int) -> None:
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        ranch.macs.running = ("a job of GitHub's runner",)
+        ranch.rented.gets_fail = fails
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.clock.sleep(1200)
+        assert not is_in_pool(ranch)
+        assert await events(ranch, "WipedUnasked") == []
 
     play(story)
