@@ -13,18 +13,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
-
 from remuda.adapters.system import SystemClock
-from remuda.cli.tree.folder import holder
-from remuda.cli.tree.furnish import administrator
-from remuda.cli.tree.parts import NAMESPACE
-from remuda.kube.core import POD
-from remuda.ports.kube import NotFound
 from tests.support.burden import Burden
 from tests.support.eventually import eventually
 from tests.support.trees import UP_S, WAIT_S, Tree, a_tree
@@ -131,52 +123,6 @@ async def judge(burden: Burden, killed: frozenset[str]) -> dict[str, int]:
     return {"jobs": len(outcomes), "lost with their VMs": len(lost), "VMs killed": len(killed)}
 
 
-async def until_deleted(tree: Tree, runner: str) -> None:
-    """Wait until the runner's agent gave up a first try to tell of the end, and the operator removes the runner."""
-    async with administrator(tree.folder) as kube:
-
-        async def is_deleted() -> bool:
-            try:
-                pod = await kube.get(POD, runner, namespace=NAMESPACE)
-            except NotFound:  # and gone since the last look
-                return True
-            return pod.metadata.deletion_timestamp is not None
-
-        await eventually(is_deleted, within_s=WAIT_S)
-
-
-async def without_a_server(tree: Tree, marks: Path) -> None:
-    """Let a job end while the server is away for longer than one try to tell of it takes: nothing of it is lost."""
-    began, go_on = marks / "began", marks / "go-on"
-    job = await tree.post(
-        f"echo first; touch {began}; while ! [ -e {go_on} ]; do sleep 0.1; done; echo last; exit 7"
-    )
-
-    async def has_begun() -> bool:
-        return began.exists()
-
-    await eventually(has_begun, within_s=WAIT_S)
-    runner = (await tree.api.get(f"/api/v1/jobs/{job}/outcome"))["pod"]
-    supervisor = holder(tree.folder)
-    assert supervisor, "nobody tends the tree"
-    os.kill(supervisor, signal.SIGSTOP)  # or it would start the server again at once
-    try:
-        tree.kill("server")
-        go_on.touch()
-        await until_deleted(tree, runner)
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
-
-    async def told() -> tuple[str, int | None]:
-        try:
-            said = await tree.api.text(f"/api/v1/jobs/{job}/logs")
-            return said, (await tree.api.get(f"/api/v1/jobs/{job}/outcome"))["exit_code"]
-        except aiohttp.ClientError as error:  # it is not back yet
-            return str(error), None
-
-    await eventually(told, lambda said: said == ("first\nlast\n", 7), within_s=WAIT_S)
-
-
 async def test_killed_as_a_whole_at_random_moments_it_loses_no_job_and_runs_none_twice(
     tmp_path: Path,
 ) -> None:
@@ -191,7 +137,6 @@ async def test_killed_as_a_whole_at_random_moments_it_loses_no_job_and_runs_none
         tree.up()
         await burden.settle()
         print(await judge(burden, killed))  # noqa: T201 - likewise
-        await without_a_server(tree, burden.marks)
 
         said = tree.down()
         assert "It is down." in said

@@ -29,6 +29,11 @@ FINISH_S: Final = 15.0
 """How long one try may take to tell dispatch how a job ended."""
 HEARD_WITHIN: Final = timedelta(seconds=60)
 """For how long, from the first try on, a mailbox is kept for dispatch to hear of an end. No longer: it is disk."""
+PUBLISHED_WITHIN: Final = timedelta(seconds=60)
+"""
+For how long, before that, a Pod's end is not written, for dispatch to hear of it from us. Once it is written the Pod is
+deleted, and a minute later nobody believes its token any more: the last of the output would be lost.
+"""
 
 
 class NotHeard(RemudaError):
@@ -81,8 +86,15 @@ class EndSteps:
         """Write the verdict into the Pod. What fails is tried again by the next look."""
         record = sight.known_record()
         care.is_in("unpublished", self._parts.clock.monotonic())
-        # Once, and first: then dispatch knows of an end from us before it can guess one from the Pod.
-        await self._finish(care, record)
+        # First: then dispatch knows of an end from us before it can guess one from the Pod.
+        heard = await self._finish(care, record)
+        waited_s = self._parts.clock.monotonic() - care.stuck_since
+        if not heard and waited_s < PUBLISHED_WITHIN.total_seconds():
+            raise NotHeard(
+                f"The end of {record.pod} is not written into its Pod yet",
+                why="dispatch has not heard how its job ended, and takes nobody's word for a Pod that is gone",
+                fix="It is tried again, and written after a minute",
+            )
         await self._write_verdict(sight, record)
 
     async def fail_unreadable(self, care: Care, sight: Sight) -> None:

@@ -253,6 +253,29 @@ async def test_a_dispatch_that_never_answers_holds_no_disk_for_ever(barn: Barn) 
 
 
 @scenario()
+async def test_a_pods_end_waits_for_a_dispatch_that_is_away_as_its_token_goes_with_it(
+    barn: Barn,
+) -> None:
+    barn.host.dispatch.deaf = True
+    barn.start()
+    uid = await barn.add_pod()
+    barn.host.dispatch.add()
+
+    async def is_over() -> bool:
+        vm = barn.host.disk.vms.get(vm_name(uid))
+        return vm is not None and not vm.running and barn.host.vms.boots[vm_name(uid)] == 1
+
+    await barn.until(is_over)
+    await barn.later(50)
+    assert await barn.phase() == "Running"
+    assert "StepFailed" in await barn.reasons(), "nobody says why it stays"
+    barn.host.dispatch.deaf = False
+    await barn.until_phase("Succeeded")
+    assert barn.host.dispatch.ended["job-1"].exit_code == 0
+    await _gone_and_clean(barn)
+
+
+@scenario()
 async def test_an_end_while_nobody_was_there_is_told_to_a_dispatch_that_comes_back_later(
     barn: Barn,
 ) -> None:
