@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
@@ -51,7 +51,9 @@ class Listing(Generic[T]):
     key: Callable[[T], str]
 
     def shown(self, output: str) -> tuple[Column[T], ...]:
-        return tuple(c for c in self.columns if output == "wide" or not c.wide)
+        if output == "wide":  # who asks for all gets all, on lines that are too long if need be
+            return tuple(replace(column, gives_way=0) for column in self.columns)
+        return tuple(column for column in self.columns if not column.wide)
 
     def named(self, rows: Sequence[T], name: str) -> tuple[T, ...]:
         """Return the one row of that name."""

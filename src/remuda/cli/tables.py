@@ -40,6 +40,12 @@ class Column(Generic[T]):
     """Shown with ``-o wide`` only."""
     is_state: bool = False
     """Says how the thing does: it has a colour, and says so when the thing is gone."""
+    whole: bool = False
+    """Never cut: people copy it into their next command."""
+    told_by_end: bool = False
+    """Cut at its beginning, if at all: names of runners differ at their end."""
+    gives_way: int = 0
+    """Where not all fit side by side, the one with the highest number is left out first; those with 0 stay."""
 
 
 GONE: Final = "gone"
@@ -67,11 +73,23 @@ def widths(columns: Sequence[Column[T]], lines: Sequence[Sequence[str]]) -> tupl
     )
 
 
+def roomy(columns: Sequence[Column[T]], wanted: Sequence[int], room: int) -> tuple[int, ...]:
+    """Return the numbers of the columns to show: all if they fit, cut or not, else without those that give way."""
+    least = [min(size, _least(column, size)) for column, size in zip(columns, wanted, strict=True)]
+    chosen = list(range(len(columns)))
+    while _total([least[n] for n in chosen]) > room:
+        leaves = max(chosen, key=lambda n: columns[n].gives_way)
+        if not columns[leaves].gives_way:
+            break
+        chosen.remove(leaves)
+    return tuple(chosen)
+
+
 def fitted(columns: Sequence[Column[T]], wanted: Sequence[int], room: int) -> tuple[int, ...]:
     """Take from the widest column until all fit side by side, or none can give more."""
     sizes = list(wanted)
-    least = [max(_NARROWEST, len(column.title)) for column in columns]
-    while sum(sizes) + len(GAP) * (len(sizes) - 1) > room:
+    least = [_least(column, size) for column, size in zip(columns, wanted, strict=True)]
+    while _total(sizes) > room:
         spare = [(size, n) for n, size in enumerate(sizes) if size > least[n]]
         if not spare:
             break
@@ -87,7 +105,10 @@ def line(
     columns: Sequence[Column[T]], said: Sequence[str], sizes: Sequence[int], *, colour: bool = False
 ) -> str:
     """Return one line of a table. Colours take no room."""
-    padded = [_padded(text, size) for text, size in zip(said, sizes, strict=True)]
+    padded = [
+        _padded(text, size, by_end=column.told_by_end)
+        for column, text, size in zip(columns, said, sizes, strict=True)
+    ]
     if colour:
         padded = [
             _coloured(cell, said[n]) if columns[n].is_state else cell
@@ -104,11 +125,14 @@ def table(
     room: int | None = None,
     colour: bool = False,
 ) -> list[str]:
-    """Return a table with its header; without ``room`` nothing is cut."""
+    """Return a table with its header; without ``room`` nothing is cut or left out."""
     said = [cells(columns, row, now) for row in rows]
     sizes = widths(columns, said)
     if room is not None:
-        sizes = fitted(columns, sizes, room)
+        chosen = roomy(columns, sizes, room)
+        columns = [columns[n] for n in chosen]
+        said = [tuple(each[n] for n in chosen) for each in said]
+        sizes = fitted(columns, [sizes[n] for n in chosen], room)
     return [
         header(columns, sizes),
         *(line(columns, each, sizes, colour=colour) for each in said),
@@ -125,17 +149,17 @@ def display_width(text: str) -> int:
     return sum(map(_places, text))
 
 
-def cut(text: str, size: int) -> str:
-    """Shorten a text to so many places; that it was shortened is seen."""
+def cut(text: str, size: int, *, by_end: bool = False) -> str:
+    """Shorten a text to so many places, of its end if that is what tells it apart; that it was shortened is seen."""
     if display_width(text) <= size:
         return text
     kept, taken = [], 0
-    for char in text:
+    for char in reversed(text) if by_end else text:
         taken += _places(char)
         if taken > size - 1:
             break
         kept.append(char)
-    return "".join(kept) + "…"
+    return "…" + "".join(reversed(kept)) if by_end else "".join(kept) + "…"
 
 
 def duration(seconds: float) -> str:
@@ -160,12 +184,20 @@ def _places(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
 
 
+def _least(column: Column[T], wanted: int) -> int:
+    return wanted if column.whole else max(_NARROWEST, len(column.title))
+
+
+def _total(sizes: Sequence[int]) -> int:
+    return sum(sizes) + len(GAP) * (len(sizes) - 1)
+
+
 def _joined(texts: Sequence[str], sizes: Sequence[int]) -> str:
     return GAP.join(_padded(t, size) for t, size in zip(texts, sizes, strict=True)).rstrip()
 
 
-def _padded(text: str, size: int) -> str:
-    shown = cut(text, size)
+def _padded(text: str, size: int, *, by_end: bool = False) -> str:
+    shown = cut(text, size, by_end=by_end)
     return shown + " " * (size - display_width(shown))
 
 

@@ -49,9 +49,9 @@ TOKENS: Final[Listing[TokenRow]] = Listing(
     many="tokens",
     key=lambda token: token.name,
     columns=(
-        Column("NAME", lambda token, _: token.name),
+        Column("NAME", lambda token, _: token.name, whole=True),
         Column("ROLE", lambda token, _: token.role),
-        Column("STATE", state, is_state=True),
+        Column("STATE", state, is_state=True, whole=True),
         Column("UNTIL", _until),
         Column("AGE", lambda token, now: age(token.created_at, now)),
         Column("REVOKED", lambda token, now: age(token.revoked_at, now), wide=True),

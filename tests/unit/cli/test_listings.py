@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 import structlog
 import yaml
@@ -81,6 +82,33 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+# --- in little room ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 100, 300])
+@pytest.mark.parametrize("output", ["table", "wide"])
+def test_a_name_that_people_copy_is_whole_in_every_terminal(
+    columns: int, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    key = "local-c036845704ec056f71d4"
+    over = {"conclusion": "failure", "pod": "default-hbtfll7b", "pool": "a-longer-name-of-a-pool"}
+    rows = [
+        text_of(
+            JOBS, [a_job(key, JobState.COMPLETED, **over)], How(output=output), At(), Terminal()
+        ),
+        text_of(RUNNERS, [a_runner("default-hbtfll7b")], How(output=output), At(), Terminal()),
+    ]
+
+    for lines, name in zip(rows, (key, "default-hbtfll7b"), strict=True):
+        assert name in lines[1]
+        if output == "table" and columns >= 40:
+            assert all(len(click.unstyle(each)) <= columns for each in lines), lines
+    if columns >= 80:
+        assert "completed" in rows[0][1]
+        assert "failure" in rows[0][1]
 
 
 # --- what the columns say ---------------------------------------------------------------------------------------------

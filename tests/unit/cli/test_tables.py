@@ -106,6 +106,43 @@ def test_the_very_text_of_a_table() -> None:
     ]
 
 
+FORMS: tuple[Column[tuple[str, str, str]], ...] = (
+    Column("NAME", lambda row, _: row[0], whole=True),
+    Column("RUNNER", lambda row, _: row[1], told_by_end=True, gives_way=1),
+    Column("NOTE", lambda row, _: row[2], gives_way=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("room", "lines"),
+    [
+        pytest.param(
+            47,
+            [
+                "NAME              RUNNER             NOTE",
+                f"{'n' * 15}   default-hbtfll7b   a remark",
+            ],
+            id="what fits is all there",
+        ),
+        pytest.param(
+            40,
+            ["NAME              RUNNER        NOTE", f"{'n' * 15}   …t-hbtfll7b   a remark"],
+            id="a name that its end tells apart keeps its end",
+        ),
+        pytest.param(
+            32,
+            ["NAME              RUNNER", f"{'n' * 15}   …ault-hbtfll7b"],
+            id="what gives way first is left out first",
+        ),
+        pytest.param(10, ["NAME", "n" * 15], id="what people copy stays whole in any room"),
+    ],
+)
+def test_a_narrow_table_leaves_out_what_gives_way_and_cuts_no_key(
+    room: int, lines: list[str]
+) -> None:
+    assert table(FORMS, [("n" * 15, "default-hbtfll7b", "a remark")], NOON, room=room) == lines
+
+
 def test_colours_take_no_room_and_are_on_states_alone() -> None:
     said = cells(COLUMNS, ("warm", "warm"), NOON)
     sizes = widths(COLUMNS, [said])
@@ -124,6 +161,9 @@ def test_what_is_cut_fits_and_says_that_it_was_cut(text: str, size: int) -> None
 
     assert display_width(shown) <= size or display_width(text) <= size
     assert shown == text or shown.endswith("…")
+    end = cut(text, size, by_end=True)
+    assert display_width(end) <= size or display_width(text) <= size
+    assert end == text or (end.startswith("…") and text.endswith(end[1:]))
 
 
 @given(st.text())
