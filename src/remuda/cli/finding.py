@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ class Where:
         home = self.home
         found = home.addresses()
         if found is None:
-            why = f"no server is named, and no remuda up has run with its data in {home.folder}"
+            why = f"no server is named, and no remuda up has come up with its data in {home.folder}"
             raise BadInput(what, why=why, fix=_HOW)
         return ApiSettings(
             base_url=found.server,
@@ -155,7 +156,7 @@ class Where:
 
     @property
     def _chosen(self) -> str:
-        return "" if self.data is None else f" --data {self.data}"
+        return "" if self.data is None else f" --data {shlex.quote(str(self.data))}"
 
     def connection(self) -> Connection:
         """Say where the Kubernetes API is, and as whom to ask it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,7 +171,7 @@ def github(  # noqa: PLR0913 - one parameter per option is how click works
 
 def option_of(root: Path, data: Path | None) -> str:
     """Return how the same folder is named in the next command."""
-    return "" if data is None else f" --data {root}"
+    return "" if data is None else f" --data {shlex.quote(str(root))}"
 
 
 def _wish(org: str, name: str, webhook_url: str, ids: Ids, *, user: bool) -> AppWish:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -324,7 +325,8 @@ def report(folder: Folder) -> str:
     state, addresses = read_state(folder), folder.home.addresses()
     if state is None or addresses is None:  # a full disk, or somebody who removed them
         return f"Remuda is up. What is known of it could not be read in {folder.root}: see remuda status."
-    option = "" if folder.root == default_home().folder.absolute() else f" --data {folder.root}"
+    is_default = folder.root == default_home().folder.absolute()
+    option = "" if is_default else f" --data {shlex.quote(str(folder.root))}"
     lines = [
         "Remuda is up.",
         f"  API          {addresses.server}  (token: {folder.home.token_file})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,17 @@ def test_the_up_of_this_machine_is_meant_if_nothing_is_said(home: Home) -> None:
     assert f"remuda up --data {home.folder}" in settings.if_unreachable
     assert where.connection().server == "https://127.0.0.1:6443"
     assert where.namespace() == "ranch"
+
+
+def test_a_folder_is_named_as_a_shell_takes_it(tmp_path: Path) -> None:
+    odd = Home(tmp_path / "my fleet; it's")
+    odd.folder.mkdir()
+    odd.write_addresses(Addresses(server="http://127.0.0.1:8080"))
+
+    said = Where(data=odd.folder).api_settings().if_unreachable
+
+    words = shlex.split(said[said.index("remuda up") :])
+    assert words == ["remuda", "up", "--data", str(odd.folder)]
 
 
 def test_what_is_said_wins(home: Home, tmp_path: Path) -> None:

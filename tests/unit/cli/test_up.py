@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from remuda.cli.down import down
+from remuda.cli.finding import Addresses
 from remuda.cli.status import status
 from remuda.cli.tree.folder import AlreadyUp, Folder, Kept, held, prepare
 from remuda.cli.tree.parts import CONTROL_PLANE, SERVER
 from remuda.cli.tree.ports import PortTaken
-from remuda.cli.up import Told, make_plan, up
+from remuda.cli.tree.state import TreeState, write_state
+from remuda.cli.up import Told, make_plan, report, up
 from remuda.model.errors import BadInput
+from remuda.sim.clock import EPOCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +99,29 @@ def test_a_name_that_no_pool_can_have_is_refused_before_anything_starts(
 
     assert answer.exit_code == 2
     assert "The pool cannot be called" in answer.output
+
+
+def test_what_it_says_to_run_next_can_be_copied_whatever_the_folder_is_called(
+    tmp_path: Path,
+) -> None:
+    odd = Folder(tmp_path / "my fleet")
+    prepare(odd)
+    odd.home.write_addresses(Addresses(server="http://127.0.0.1:8080"))
+    state = TreeState(
+        pid=1,
+        started_at=EPOCH,
+        driver="process",
+        why_driver="as you said",
+        isolated=False,
+        pool="default",
+        vms=2,
+        parts={},
+    )
+    write_state(odd, state)
+
+    (stop,) = [line for line in report(odd).splitlines() if line.startswith("Stop:")]
+
+    assert shlex.split(stop)[1:] == ["remuda", "down", "--data", str(odd.root)]
 
 
 def test_down_where_nothing_runs_is_done(tmp_path: Path) -> None:

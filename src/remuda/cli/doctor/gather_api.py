@@ -46,7 +46,7 @@ def no_dispatch(where: Where) -> Unread | None:
         why = "No server is named beside the kubeconfig: give --server to look at dispatch too."
         return Unread(why=why, asked=False)
     if not where.home.addresses_file.exists():
-        return Unread(why="No remuda up has run here, and no server is named.", asked=False)
+        return Unread(why="No remuda up has come up here, and no server is named.", asked=False)
     return None
 
 

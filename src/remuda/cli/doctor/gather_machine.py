@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import stat
 from contextlib import suppress
@@ -51,7 +52,7 @@ async def machine_facts(where: Where) -> MachineFacts | Unread:
         )
     folder = data_folder(where.data)
     seen = await asyncio.to_thread(_folder, folder)
-    chosen = "" if where.data is None else f" --data {where.data}"
+    chosen = "" if where.data is None else f" --data {shlex.quote(str(where.data))}"
     if not seen.exists or seen.fault or seen.foreign:
         why = "There is no data folder of a remuda up to look at."
         tree = await _tree(folder) if not seen.exists else Unread(why=why)

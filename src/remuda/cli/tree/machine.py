@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from remuda.adapters.process.images import ImageFolders
-from remuda.adapters.qemu.images import MANIFEST
+from remuda.adapters.qemu.images import MANIFEST, folder_of
 from remuda.cli.tree.decide.driver import Machine
 from remuda.ports.vms import Refused
 
@@ -31,6 +31,7 @@ def look_at_machine(images: Path, image: str = "") -> Machine:
         has_qemu=shutil.which(_QEMU) is not None,
         qemu_image=_first_image(images),
         has_image_folder=bool(image) and _is_folder(images, image),
+        has_vm_image=bool(image) and _is_vm_image(images, image),
     )
 
 
@@ -40,6 +41,13 @@ def _is_folder(images: Path, image: str) -> bool:
     except Refused:
         return False
     return True
+
+
+def _is_vm_image(images: Path, image: str) -> bool:
+    try:
+        return (folder_of(images, image) / MANIFEST).is_file()
+    except Refused:
+        return False
 
 
 def _first_image(images: Path) -> str:

@@ -57,8 +57,23 @@ def linux(**more: object) -> Machine:
             "x",
             id="as told, with an image",
         ),
-        pytest.param("qemu", "", linux(qemu_image="q:1"), "qemu", "q:1", id="the image it finds"),
-        pytest.param("qemu", "mine", linux(qemu_image="q:1"), "qemu", "mine", id="the image named"),
+        pytest.param(
+            "qemu",
+            "",
+            linux(has_qemu=True, qemu_image="q:1"),
+            "qemu",
+            "q:1",
+            id="the image it finds",
+        ),
+        pytest.param(
+            "qemu",
+            "mine",
+            linux(has_qemu=True, qemu_image="q:1", has_vm_image=True),
+            "qemu",
+            "mine",
+            id="the image named",
+        ),
+        pytest.param("tart", "m", mac(has_tart=True), "tart", "m", id="Tart fetches its images"),
     ],
 )
 def test_choose_driver(
@@ -85,6 +100,13 @@ def test_choose_driver(
             id="nobody asked for processes",
         ),
         pytest.param("process", linux(has_qemu=True), "is a folder in images", id="processes"),
+        pytest.param(
+            "auto",
+            linux(has_qemu=True, qemu_image="q:1"),
+            "an image.json in it",
+            id="QEMU has no such image, and fetches none",
+        ),
+        pytest.param("qemu", linux(has_qemu=True), "an image.json in it", id="nor if it is told"),
     ],
 )
 def test_an_image_that_was_named_is_never_left_out(told: str, machine: Machine, why: str) -> None:
@@ -97,7 +119,25 @@ def test_an_image_that_was_named_is_never_left_out(told: str, machine: Machine, 
 
 def test_an_image_of_an_earlier_start_is_taken_without_another_look() -> None:
     assert choose_driver("process", "", LINUX, kept_image="mine").image == "mine"
-    assert choose_driver("tart", "", MAC, kept_image="mine").image == "mine"
+    assert choose_driver("tart", "", mac(has_tart=True), kept_image="mine").image == "mine"
+    assert choose_driver("qemu", "", linux(has_qemu=True), kept_image="mine").image == "mine"
+
+
+@pytest.mark.parametrize(
+    ("told", "machine", "program"),
+    [
+        pytest.param("tart", mac(has_qemu=True), "Tart", id="Tart"),
+        pytest.param("qemu", linux(has_tart=True, has_vm_image=True), "QEMU", id="QEMU"),
+    ],
+)
+@pytest.mark.parametrize("kept", ["", "mine"])
+def test_a_driver_that_is_told_must_be_there(
+    told: str, machine: Machine, program: str, kept: str
+) -> None:
+    with pytest.raises(BadInput, match=f"The driver {told} cannot be used") as refused:
+        choose_driver(told, "" if kept else "m", machine, kept_image=kept)
+
+    assert f"{program} is not installed" in refused.value.why
 
 
 @pytest.mark.parametrize("told", ["tart", "qemu"])

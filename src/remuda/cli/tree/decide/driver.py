@@ -28,6 +28,8 @@ class Machine:
     """An image in the images folder that QEMU could boot; empty: none."""
     has_image_folder: bool = False
     """Whether the image that the person named is one that processes can use: a folder in the images folder."""
+    has_vm_image: bool = False
+    """Whether the image that the person named is one that QEMU could boot. Tart fetches those that it has not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,10 @@ def choose_driver(told: str, image: str, machine: Machine, *, kept_image: str = 
             found = image or kept_image or (machine.qemu_image if told == "qemu" else "")
             if not found:
                 raise _no_image(told)
+            if not (machine.has_tart if told == "tart" else machine.has_qemu):
+                raise _no_driver(told)
+            if told == "qemu" and image and not machine.has_vm_image:
+                raise _no_vm_image(image)
             return Chosen(driver=told, image=found, why="as you said")
         case _:
             return _by_itself(image, machine)
@@ -73,6 +79,8 @@ def _by_itself(image: str, machine: Machine) -> Chosen:
         no_image = "Tart is installed, but no image is named with --image"
     else:
         found = image or machine.qemu_image
+        if image and not machine.has_vm_image:
+            raise _no_vm_image(image)
         if there and found:
             why = "QEMU is installed, and there is an image"
             return Chosen(driver="qemu", image=found, why=why)
@@ -87,6 +95,24 @@ def _no_image(driver: str) -> BadInput:
         f"The default pool cannot be made with the driver {driver}",
         why="it is not said which image its runners are of",
         fix=f"Name one with --image{where}, or use --driver process to have a look around",
+    )
+
+
+def _no_driver(driver: str) -> BadInput:
+    program = {"tart": "Tart", "qemu": "QEMU"}[driver]
+    return BadInput(
+        f"The driver {driver} cannot be used",
+        why=f"{program} is not installed, or not in PATH",
+        fix=f"Install {program}, or use --driver process to have a look around, without isolation",
+    )
+
+
+def _no_vm_image(image: str) -> BadInput:
+    return BadInput(
+        f"The image {image} cannot be used",
+        why="for QEMU an image is a folder in images of the data folder with an image.json in it, and there is none"
+        " of that name",
+        fix="Build it there, or leave --image out to have one that is there",
     )
 
 
