@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from typing import TYPE_CHECKING
 
-from remuda.cli.tree.folder import holder
+from remuda.cli.tree.decide.driver import Size
 from remuda.cli.tree.furnish import administrator
-from remuda.cli.tree.parts import NAMESPACE
+from remuda.cli.tree.parts import NAMESPACE, Layout, environment
+from remuda.cli.tree.runs import Run
 from remuda.kube.core import POD
 from remuda.ports.kube import NotFound
 from tests.support.eventually import eventually
 from tests.support.trees import WAIT_S, Tree, a_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
     from subprocess import Popen
 
@@ -51,17 +51,18 @@ class Waiter:
         self._process.communicate()
 
 
-@contextlib.contextmanager
-def no_server(tree: Tree) -> Iterator[None]:
-    """Kill the server, and let nobody start it again before the end of the block."""
-    supervisor = holder(tree.folder)
-    assert supervisor, "nobody tends the tree"
-    os.kill(supervisor, signal.SIGSTOP)
-    try:
-        tree.kill("server")
-        yield
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
+@contextlib.asynccontextmanager
+async def no_server(tree: Tree) -> AsyncIterator[None]:
+    """Kill the server, and who would start it again at once. At the end it is started as that one would."""
+    tree.kill_supervisor()
+    tree.kill("server")
+    yield
+    kept = tree.folder.kept()
+    assert kept is not None, "it was up"
+    command = Layout(tree.folder, kept).command(
+        "server", Size(1, 1)
+    )  # only an agent is told its size
+    await Run(tree.folder, "server").start(command, environment(os.environ))
 
 
 async def runners_with_jobs(tree: Tree) -> set[str]:
@@ -101,11 +102,11 @@ async def test_a_run_prints_all_and_returns_its_code_though_the_server_is_away_a
         stack.callback(late.kill)
         await late.begun()
 
-        with no_server(tree):
+        async with no_server(tree):
             early.go_on()
             await until_removed(tree, runner)
             late.go_on()
 
-        assert await early.ended() == (7, "first\nlast\n")
-        assert await late.ended() == (5, "first\nlast\n")
+        assert await early.ended() == (7, "first\nlast\n"), tree.logs()
+        assert await late.ended() == (5, "first\nlast\n"), tree.logs()
         assert (tmp_path / "kept").read_text() == "file\n"

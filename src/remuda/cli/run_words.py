@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _PERSON: Final = "api:"
 """How the audit names those who came with a token."""
-_BY_ITSELF: Final = "The job ended by itself"
-"""What a guest says of a job that nobody stopped."""
+_BY_ITSELF: Final = frozenset({"The job ended by itself", "Error"})
+"""What a guest says of a job that nobody stopped, and what its Pod does, which has the word from the kubelets."""
 _IN_DOUBT: Final = frozenset({Output.AWAITED, Output.UNCONFIRMED})
 _CODE_MAX: Final = 255
 _SIGNALLED: Final = 128
@@ -45,7 +45,7 @@ def verdict(outcome: Outcome, *, asked: int | None, by: str = "", timeout_s: int
             code, says = OK, ""
         case "failure" if outcome.exit_code is not None:
             code, says = shell_code(outcome.exit_code), ""
-            if outcome.reason and outcome.reason != _BY_ITSELF:
+            if outcome.reason and outcome.reason not in _BY_ITSELF:
                 says = f"the job {job} ended with {outcome.exit_code}{reason}"
         case "cancelled" if asked is not None:
             code, says = asked, f"the job {job} was cancelled"

@@ -409,6 +409,7 @@ OVER = Outcome(id=ID, over=True, conclusion="success", submitted_at=AT, pod="lin
         ({"conclusion": "failure", "exit_code": 7}, 7, ""),
         ({"conclusion": "failure", "exit_code": -9}, 137, ""),
         ({"conclusion": "failure", "exit_code": 7, "reason": "The job ended by itself"}, 7, ""),
+        ({"conclusion": "failure", "exit_code": 7, "reason": "Error"}, 7, ""),
         ({"conclusion": "failure", "exit_code": 143, "reason": "It was told"}, 143, "It was told"),
         ({"conclusion": "failure", "reason": "Its VM crashed."}, NO_RESULT, "Its VM crashed"),
         ({"conclusion": "timed_out", "exit_code": 143}, TIMED_OUT, "longer than its 60 s"),
