@@ -11,8 +11,8 @@ from remuda.cli.tree.decide.driver import Size
 from remuda.cli.tree.furnish import administrator
 from remuda.cli.tree.parts import NAMESPACE, Layout, environment
 from remuda.cli.tree.runs import Run
-from remuda.kube.core import POD
-from remuda.ports.kube import NotFound
+from remuda.kube.core import EVENT
+from remuda.ports.kube import Query
 from tests.support.eventually import eventually
 from tests.support.trees import WAIT_S, Tree, a_tree
 
@@ -70,43 +70,38 @@ async def runners_with_jobs(tree: Tree) -> set[str]:
     return {job["pod"] for job in jobs if job["state"] == "running"}
 
 
-async def until_removed(tree: Tree, runner: str) -> None:
-    """Wait until the operator removes a runner: its agent has waited in vain, and told the Pod how the job ended."""
+async def until_given_up_once(tree: Tree, runner: str) -> None:
+    """Wait until a runner's agent has tried for a while to tell how its job ended, and says that it goes on trying."""
     async with administrator(tree.folder) as kube:
 
-        async def probe() -> bool:
-            try:
-                pod = await kube.get(POD, runner, namespace=NAMESPACE)
-            except NotFound:  # and gone since the last look
-                return True
-            return pod.metadata.deletion_timestamp is not None
+        async def probe() -> list[str]:
+            events = (await kube.list(EVENT, Query(namespace=NAMESPACE))).items
+            about = [event for event in events if event.involved_object.name == runner]
+            return [event.message for event in about if event.reason == "StepFailed"]
 
-        await eventually(probe, within_s=WAIT_S)
+        (said,) = await eventually(probe, within_s=WAIT_S)
+    assert "dispatch has not heard how its job ended" in said
 
 
 async def test_a_run_prints_all_and_returns_its_code_though_the_server_is_away_at_its_end(
     tmp_path: Path,
 ) -> None:
-    """
-    Two end without a server: one so early that its runner is being removed when the server is back, one just before.
-
-    The first is told by an agent whose Pod is about to go, the other by one that waited with its Pod's end.
-    """
     with a_tree("--vms=2") as tree, contextlib.ExitStack() as stack:
         tree.up()
-        early = Waiter(tree, tmp_path, 7)
-        stack.callback(early.kill)
-        await early.begun()
+        plain = Waiter(tree, tmp_path, 7)
+        stack.callback(plain.kill)
+        await plain.begun()
         (runner,) = await runners_with_jobs(tree)
-        late = Waiter(tree, tmp_path, 5, f"--download=kept:{tmp_path}")
-        stack.callback(late.kill)
-        await late.begun()
+        with_files = Waiter(tree, tmp_path, 5, f"--download=kept:{tmp_path}")
+        stack.callback(with_files.kill)
+        await with_files.begun()
 
         async with no_server(tree):
-            early.go_on()
-            await until_removed(tree, runner)
-            late.go_on()
+            plain.go_on()
+            with_files.go_on()
+            await until_given_up_once(tree, runner)
 
-        assert await early.ended() == (7, "first\nlast\n"), tree.logs()
-        assert await late.ended() == (5, "first\nlast\n"), tree.logs()
+        assert await plain.ended() == (7, "first\nlast\n"), tree.logs()
+        assert await with_files.ended() == (5, "first\nlast\n"), tree.logs()
         assert (tmp_path / "kept").read_text() == "file\n"
+        await Run(tree.folder, "server").stop(grace_s=WAIT_S)  # it is a child of this process
