@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 import structlog
 import yaml
@@ -26,6 +25,7 @@ from remuda.cli.main import remuda
 from remuda.cli.man import escaped
 from remuda.cli.pools import POOLS
 from remuda.cli.runners import RUNNERS
+from remuda.cli.tables import table
 from remuda.cli.watching import Change, Changes, follow, frame
 from remuda.model.errors import RemudaError
 from remuda.model.job import JobState
@@ -89,23 +89,19 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 100, 300])
 @pytest.mark.parametrize("output", ["table", "wide"])
-def test_a_name_that_people_copy_is_whole_in_every_terminal(
-    columns: int, output: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_a_name_that_people_copy_is_whole_in_every_terminal(columns: int, output: str) -> None:
     key = "local-c036845704ec056f71d4"
     over = {"conclusion": "failure", "pod": "default-hbtfll7b", "pool": "a-longer-name-of-a-pool"}
+    job, runner = a_job(key, JobState.COMPLETED, **over), a_runner("default-hbtfll7b")
     rows = [
-        text_of(
-            JOBS, [a_job(key, JobState.COMPLETED, **over)], How(output=output), At(), Terminal()
-        ),
-        text_of(RUNNERS, [a_runner("default-hbtfll7b")], How(output=output), At(), Terminal()),
+        table(JOBS.shown(output), [job], NOON, room=columns),
+        table(RUNNERS.shown(output), [runner], NOON, room=columns),
     ]
 
     for lines, name in zip(rows, (key, "default-hbtfll7b"), strict=True):
         assert name in lines[1]
         if output == "table" and columns >= 40:
-            assert all(len(click.unstyle(each)) <= columns for each in lines), lines
+            assert all(len(each) <= columns for each in lines), lines
     if columns >= 80:
         assert "completed" in rows[0][1]
         assert "failure" in rows[0][1]
