@@ -149,14 +149,14 @@ def _old(entries: list[Vm], days: int | None) -> list[Vm]:
     if days is None:
         return []
     limit = now_s() - days * _DAY_S
-    return [vm for vm in entries if vm.accessed().timestamp() <= limit]
+    return [vm for vm in entries if vm.accessed_s() <= limit]
 
 
 def _over_budget(entries: list[Vm], budget_gb: int | None) -> list[Vm]:
     if budget_gb is None:
         return []
     left, doomed = budget_gb * GB, []
-    for vm in sorted(entries, key=lambda vm: vm.accessed(), reverse=True):
+    for vm in sorted(entries, key=lambda vm: vm.accessed_s(), reverse=True):
         if (size := vm.allocated_bytes()) <= left:
             left -= size
         else:

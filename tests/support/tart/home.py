@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import sys
@@ -91,6 +90,8 @@ class Home:
 def exchange(one: Path, other: Path) -> None:
     """Swap two folders in one step, where the system can; else with a moment between."""
     if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - only here, and every call of this program would pay for it
+
         libc = ctypes.CDLL(None, use_errno=True)
         names = (os.fsencode(one), os.fsencode(other))
         if not libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):

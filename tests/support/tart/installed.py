@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 CALL_S = 60.0
 _LAUNCHER = """\
-#!{python}
+#!{python} -SE
 import os, sys
-sys.path[:0] = [{root!r}, {source!r}]
+sys.path[:0] = {path!r}
 os.environ.setdefault("TART_HOME", {home!r})
 os.environ.setdefault("TART_STAND_IN", {stand_in!r})
 from tests.support.tart.program import main
 sys.exit(main(sys.argv[1:]))
 """
-"""A program named tart, not a module that is run: ``tart run <name>`` must stand in the argv, for pgrep."""
+"""
+A program named tart, not a module that is run: ``tart run <name>`` must stand in the argv, for pgrep.
+
+It starts without ``site`` and is told where everything is: it is started thousands of times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,7 @@ class StandIn:
         (self.desk.folder / "backend").write_text(self.backend)
         text = _LAUNCHER.format(
             python=sys.executable,
-            root=str(ROOT),
-            source=str(ROOT / "src"),
+            path=[str(ROOT), str(ROOT / "src"), sysconfig.get_path("platlib")],
             home=str(self.home),
             stand_in=str(self.desk.folder),
         )

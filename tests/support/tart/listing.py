@@ -44,7 +44,7 @@ def _row(source: str, vm: Vm) -> dict[str, Any] | None:
             "Name": vm.name,
             "Disk": vm.disk_gb(),
             "Size": vm.allocated_bytes() // GB,
-            "Accessed": vm.accessed().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "Accessed": vm.accessed(),
             "Running": state == "running",
             "State": state,
         }

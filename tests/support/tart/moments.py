@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import select
 import time
 
 
@@ -11,4 +11,4 @@ def now_s() -> float:
 
 
 def pause(seconds: float) -> None:
-    threading.Event().wait(seconds)
+    select.select([], [], [], seconds)
