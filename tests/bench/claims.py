@@ -105,11 +105,13 @@ class Bench:
         return claim
 
     def full(self, *, combined: bool) -> Callable[[str], Awaitable[object]]:
-        jobs = PostgresJobs(
-            self.database, SystemClock(), wait=timedelta(seconds=5), combined=combined
-        )
+        def a_store() -> PostgresJobs:
+            return PostgresJobs(self.database, SystemClock(), wait=timedelta(seconds=5))
+
+        shared = a_store()
 
         async def claim(pod: str) -> object:
+            jobs = shared if combined else a_store()
             while True:
                 answer = await jobs.claim(WarmRunner(pod, f"uid-{pod}", "linux", f"r-{pod}"))
                 if isinstance(answer, Claimed):

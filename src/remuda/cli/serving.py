@@ -17,7 +17,7 @@ from remuda.adapters.kube_client import HttpWire, KubeClient
 from remuda.adapters.postgres.api_tokens import PostgresApiTokens
 from remuda.adapters.postgres.deliveries import PostgresDeliveries
 from remuda.adapters.postgres.job_views import PostgresJobViews
-from remuda.adapters.postgres.jobs import PostgresJobs
+from remuda.adapters.postgres.jobs import HAND_OVERS_TOGETHER, PostgresJobs
 from remuda.adapters.postgres.local_files import PostgresLocalFiles
 from remuda.adapters.postgres.local_jobs import PostgresLocalJobs
 from remuda.adapters.postgres.locks import PostgresLocks
@@ -183,7 +183,7 @@ def _ports(
     total_max = settings.dispatch.files.total_max_bytes
     return Ports(
         kube=kube,
-        store=PostgresJobs(database, clock),
+        store=PostgresJobs(database, clock, most=HAND_OVERS_TOGETHER),
         views=PostgresJobViews(database, clock),
         deliveries=PostgresDeliveries(database, clock),
         registrations=PostgresRegistrations(database, clock),

@@ -190,3 +190,70 @@ def postgres_home() -> Iterator[Path]:
     folder = private_folder()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- Connections at hand ----------------------------------------------------------------------------------------------
+
+
+async def backend(database: Database) -> int:
+    """Return the server's process behind the connection at hand."""
+    async with database.at_hand() as connection:
+        return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+
+def with_one_at_hand(url: str) -> DatabaseSettings:
+    return DatabaseSettings(url=url, connections_min=1, connections_max=5, acquire_deadline_s=0.5)
+
+
+async def test_who_comes_back_has_the_same_connection(empty_database_url: str) -> None:
+    async with open_database(with_one_at_hand(empty_database_url)) as database:
+        first = await backend(database)
+        assert [await backend(database) for _ in range(3)] == [first] * 3
+
+
+async def test_one_that_failed_goes_back_and_the_next_is_served(empty_database_url: str) -> None:
+    async with open_database(with_one_at_hand(empty_database_url)) as database:
+        for _ in range(7):  # more than there are connections: none may be lost
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                async with database.at_hand() as connection:
+                    await connection.fetchval("SELECT 1 / 0")
+        assert await backend(database)
+
+
+async def test_one_that_the_server_ended_is_replaced(empty_database_url: str) -> None:
+    async with open_database(with_one_at_hand(empty_database_url)) as database:
+        for _ in range(7):
+            victim = await backend(database)
+            await execute(database, f"SELECT pg_terminate_backend({victim}, 5000)")
+
+            async def served(victim: int = victim) -> bool:
+                try:
+                    return await backend(database) != victim
+                except DatabaseError:  # it was told to go while it was being asked
+                    return False
+
+            await eventually(served)
+
+
+async def test_what_is_at_hand_is_not_everybodys_last(empty_database_url: str) -> None:
+    async with open_database(with_one_at_hand(empty_database_url)) as database:
+        gate = asyncio.Event()
+
+        async def hold() -> None:
+            async with database.at_hand() as connection:
+                await connection.fetchval("SELECT 1")
+                await gate.wait()
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(5):
+                group.create_task(hold(), name=f"hold {number}")
+            gate.set()
+        async with asyncio.TaskGroup() as group:  # all but the one that stays at hand
+            for number in range(4):
+                group.create_task(fetch(database, "SELECT 1"), name=f"fetch {number}")
+
+
+async def test_a_pool_of_one_keeps_none_at_hand(empty_database_url: str) -> None:
+    async with open_database(small(empty_database_url)) as database:
+        assert await backend(database)
+        assert await within(fetch(database, "SELECT 1")) == 1

@@ -24,7 +24,7 @@ from remuda.adapters.postgres.job_rows import (
 )
 from remuda.adapters.postgres.job_steps import JobSteps, moved_under_us
 from remuda.adapters.postgres.queries import query
-from remuda.adapters.postgres.together import Together
+from remuda.adapters.postgres.together import TOGETHER_MAX, Together
 from remuda.dispatch.decide.fairness import AGEING
 from remuda.model.job import Job, JobState, Session, unnamed_job
 from remuda.model.needs import KNOWN
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
 CLAIM_WAIT = timedelta(milliseconds=50)
 """How long a claim waits if all who have work are being claimed for at that moment."""
+HAND_OVERS_TOGETHER = 16
+"""How many a server claims for, or hands over, in one statement: while the database is at work for these, the server is
+at work for those before them. With more, each of the two would wait for the other."""
 _TRIES = 5
 
 _Answer = TypeVar("_Answer")
@@ -93,18 +96,17 @@ class PostgresJobs:
         *,
         ageing: timedelta = AGEING,
         wait: timedelta = CLAIM_WAIT,
-        combined: bool = True,
+        most: int = TOGETHER_MAX,
         knows: frozenset[str] = KNOWN,
     ) -> None:
         self._database = database
         self._clock = clock
         self._ageing = ageing
         self._wait_ms = int(wait / timedelta(milliseconds=1))
-        self._combined = combined
         self._knows = sorted(knows)
         """What jobs may need: those that need more are another replica's."""
-        self._claims = Together(self._claim_each, self._give_back)
-        self._hand_overs = Together(self._deliver_together)
+        self._claims = Together(self._claim_each, self._give_back, most=most)
+        self._hand_overs = Together(self._deliver_together, most=most)
 
     async def ensure_limits(self, tenant: str, os: Os, limit: Size, *, by: str) -> bool:
         async with self._transaction() as (c, steps):
@@ -131,7 +133,7 @@ class PostgresJobs:
     async def claim(
         self, runner: WarmRunner, *, without: Without = ANYTHING
     ) -> Claimed | NothingToDo:
-        if without != ANYTHING or not self._combined:
+        if without != ANYTHING:
             (answer,) = await self._claim_together((runner,), without)
             return answer
         _, answer = await self._claims.ask(runner, line=runner.pool)
@@ -146,7 +148,7 @@ class PostgresJobs:
         self, runners: Sequence[WarmRunner], without: Without = ANYTHING
     ) -> list[Claimed | NothingToDo]:
         """Serve Pods of one pool in the order in which they asked, in one transaction."""
-        async with self._database.connection() as c:
+        async with self._database.at_hand() as c:
             rows = await c.fetch(
                 query("claim_jobs"),
                 runners[0].pool,
@@ -209,7 +211,7 @@ class PostgresJobs:
     async def _deliver_together(self, some: Sequence[_HandOver]) -> list[Running | Stale | None]:
         """Hand several over in one transaction. None: a claim changed its job under it, so it must be tried again."""
         now = self._clock.now()
-        async with self._database.connection() as c:
+        async with self._database.at_hand() as c:
             rows = await c.fetch(
                 query("deliver_jobs"),
                 [one.claim.job_id for one in some],

@@ -2,9 +2,10 @@
 What is asked of the database at the same moment goes there together: one statement, and so one commit, for all.
 
 While a statement is under way, whoever asks waits in line; the first of them then asks for all. No timer: alone, a
-question goes at once. Nobody's fate hangs on another's. Who leaves before its turn has asked for nothing. Who leaves
-later waits for the end of the statement, so that what it does next cannot overtake it. An error that one of them causes
-is its own.
+question goes at once. The next statement is on its way before those whom the last one served go on, so that the
+database and this process work at the same time. Nobody's fate hangs on another's. Who leaves before its turn has asked
+for nothing. Who leaves later waits for the end of the statement, so that what it does next cannot overtake it. An error
+that one of them causes is its own.
 """
 
 from __future__ import annotations
@@ -57,9 +58,12 @@ class Together(Generic[_Ask, _Answer]):
         self,
         serve: Callable[[Sequence[_Ask]], Awaitable[Sequence[_Answer]]],
         unwanted: Callable[[_Answer], Awaitable[None]] | None = None,
+        *,
+        most: int = TOGETHER_MAX,
     ) -> None:
         self._serve = serve
         self._unwanted = unwanted
+        self._most = most
         self._lines: dict[str, deque[_Asked[_Ask, _Answer]]] = {}
         """By name; one that is here has a statement under way or is about to."""
 
@@ -68,6 +72,7 @@ class Together(Generic[_Ask, _Answer]):
         waiting = self._lines.get(line)
         if waiting is None:
             self._lines[line] = deque()
+            await self._joined(line)
             return await self._lead(asked, line)
         waiting.append(asked)
         try:
@@ -92,15 +97,10 @@ class Together(Generic[_Ask, _Answer]):
     async def _lead(self, asked: _Asked[_Ask, _Answer], line: str) -> _Answer:
         """Ask for all who wait by now. Being cancelled must not end the statement: others wait for it."""
         asked.answer = asyncio.get_running_loop().create_future()
-        gone = False
-        try:
-            await asyncio.sleep(0)  # let those join that were woken together
-            group = self._next(asked, line)
-            async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(self._answer(group), name="asked together")
-                gone = await _whole(serving, on_cancel=asked.answer.cancel)
-        finally:
-            self._pass_lead(line)
+        group = self._next(asked, line)
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(self._answer(group, line), name="asked together")
+            gone = await _whole(serving, on_cancel=asked.answer.cancel)
         if gone:
             await self._leave(asked, line)
             raise asyncio.CancelledError
@@ -108,28 +108,43 @@ class Together(Generic[_Ask, _Answer]):
         assert not isinstance(answer, _Lead)
         return answer
 
+    async def _joined(self, line: str) -> None:
+        """Let those join that were woken together: who asked for them all before wakes a turn after the others."""
+        try:
+            await _two_turns()
+        except asyncio.CancelledError:
+            self._pass_lead(line)
+            raise
+
     def _next(self, first: _Asked[_Ask, _Answer], line: str) -> list[_Asked[_Ask, _Answer]]:
         waiting = self._lines[line]
-        some = [first, *(waiting.popleft() for _ in range(min(len(waiting), TOGETHER_MAX - 1)))]
+        some = [first, *(waiting.popleft() for _ in range(min(len(waiting), self._most - 1)))]
         group = [one for one in some if not one.answer.done()]
         under_way = asyncio.get_running_loop().create_future()
         for one in group:
             one.under_way = under_way
         return group
 
-    def _pass_lead(self, line: str) -> None:
+    def _pass_lead(self, line: str) -> bool:
+        """Have the next one in line ask for those who wait. Returns whether there is one."""
         waiting = self._lines[line]
         while waiting:
             first = waiting.popleft()
             if not first.answer.done():
                 first.answer.set_result(_LEAD)
-                return
+                return True
         del self._lines[line]
+        return False
 
-    async def _answer(self, group: list[_Asked[_Ask, _Answer]]) -> None:
+    async def _answer(self, group: list[_Asked[_Ask, _Answer]], line: str) -> None:
         """Serve a group, and see to the answers of those who are gone."""
         try:
-            answers = await self._served(group)
+            try:
+                answers = await self._served(group)
+            finally:
+                followed = self._pass_lead(line)
+            if followed:
+                await _two_turns()  # one to take the lead, one to ask
             gone = [asked.answer.done() for asked in group]
             for asked, answer in zip(group, answers, strict=True):
                 _tell(asked, answer)
@@ -152,6 +167,11 @@ class Together(Generic[_Ask, _Answer]):
             return [answer for one in group for answer in await self._served([one])]
         except Exception as error:  # noqa: BLE001 - told to each that waits for it
             return [error for _ in group]
+
+
+async def _two_turns() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 def _tell(asked: _Asked[_Ask, _Answer], answer: _Answer | Exception) -> None:
