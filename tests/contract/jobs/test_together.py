@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.adapters.postgres.jobs import PostgresJobs
-from remuda.adapters.postgres.together import Together
+from remuda.adapters.postgres.queries import query
+from remuda.adapters.postgres.together import TOGETHER_MAX, Together
+from remuda.dispatch.decide.fairness import AGEING
 from remuda.model.job import Claim, Job, JobState, Size
 from remuda.ports.database import DatabaseUnavailable
 from remuda.ports.jobs import Claimed, NoJob, NothingToDo, WarmRunner
@@ -87,6 +89,46 @@ def reasons(answers: dict[str, Claimed | NothingToDo]) -> Counter[NoJob]:
     return Counter(a.reason for a in answers.values() if isinstance(a, NothingToDo))
 
 
+@pytest.mark.parametrize("repositories", [1, 3], ids=["of one repository", "of three"])
+@pytest.mark.parametrize("pods", [1, 4], ids=["one Pod", "four Pods"])
+async def test_a_claim_reads_as_little_of_a_long_queue_as_of_a_short_one(
+    database: Database, real: Store, repositories: int, pods: int
+) -> None:
+    await real.limit(vcpus=100_000)
+    async with database.transaction() as c:
+        await c.execute(LONG_QUEUE, 4_000, repositories)
+        await c.execute(
+            "ANALYZE jobs"
+        )  # what the planner knows of it is the worst that it can know
+    names = [f"pod-{n}" for n in range(pods)]
+    async with database.transaction() as c:
+        before = await c.fetchval(READ_OF_JOBS)
+        rows = await c.fetch(query("claim_jobs"), *_claim_values(real, names))
+        read = await c.fetchval(READ_OF_JOBS) - before
+    assert [row["outcome"] for row in rows] == ["claimed"] * pods
+    assert read < 20 * (pods + repositories)
+
+
+LONG_QUEUE = """
+INSERT INTO jobs (id, kind, tenant, repository, pool, os, vcpus, memory_mib, label, labels, name, workflow, branch,
+    commit, url, fork, queued_at, state, attempts)
+SELECT 'long/' || n, 'github', 'acme', 'acme/' || n % $2, 'linux', 'linux', 1, 1024, 'fast', '{fast}', 'build', 'ci',
+    'main', 'abc', '', false, now() - interval '1 hour' + n * interval '1 ms', 'queued', 0
+FROM generate_series(1, $1) AS n
+"""
+READ_OF_JOBS = """
+SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'jobs'
+"""
+
+
+def _claim_values(store: Store, pods: Sequence[str]) -> tuple[object, ...]:
+    runners = [warm(pod) for pod in pods]
+    return (
+        *("linux", list(pods), [r.pod_uid for r in runners], [r.runner_name for r in runners]),
+        *(store.clock.now(), AGEING, 0, [], [], [], []),
+    )
+
+
 async def test_each_of_a_group_hears_its_own_reason(real: Store) -> None:
     await real.limit(vcpus=100)
     await real.queue(*(a_job(n) for n in range(3)))
@@ -149,11 +191,11 @@ async def _blocked(connection: Pooled) -> bool:
 class Desk:
     """A database that serves when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = TOGETHER_MAX) -> None:
         self.asked: list[list[str]] = []
         self.given_back: list[str] = []
         self.may_answer = asyncio.Event()
-        self._lines = Together(self.serve, self.give_back)
+        self._lines = Together(self.serve, self.give_back, most=most)
 
     async def ask(self, runner: WarmRunner) -> Claimed | NothingToDo:
         return await self._lines.ask(runner, line=runner.pool)
@@ -191,6 +233,46 @@ async def test_one_statement_serves_all_who_came_during_the_one_before() -> None
         desk.may_answer.set()
         await within(asyncio.wait({other}))
     assert desk.asked == [["a"], ["x"], ["b", "c", "d", "e"]]
+
+
+async def test_the_next_statement_leaves_before_those_who_were_served_go_on() -> None:
+    desk = Desk()
+    asked_when_told: list[int] = []
+
+    async def ask(pod: str) -> None:
+        await desk.ask(warm(pod))
+        asked_when_told.append(len(desk.asked))
+
+    async with asyncio.TaskGroup() as group:
+        for pod in "abc":
+            group.create_task(ask(pod), name=pod)
+        await asyncio.sleep(0.001)
+        for pod in "xyz":
+            group.create_task(ask(pod), name=pod)
+        await asyncio.sleep(0.001)
+        desk.may_answer.set()
+    assert desk.asked == [["a", "b", "c"], ["x", "y", "z"]]
+    assert asked_when_told == [2] * 6
+
+
+async def test_those_whom_one_statement_served_ask_again_in_one() -> None:
+    first, second = Desk(), Desk()
+    first.may_answer.set()
+    second.may_answer.set()
+
+    async def ask_both(pod: str) -> None:
+        await first.ask(warm(pod))
+        await second.ask(warm(pod))
+
+    await within(asyncio.gather(*(ask_both(pod) for pod in "abcd")))
+    assert [sorted(pods) for pods in second.asked] == [["a", "b", "c", "d"]]
+
+
+async def test_one_statement_serves_no_more_than_was_said() -> None:
+    desk = Desk(most=3)
+    desk.may_answer.set()
+    await within(asyncio.gather(*(desk.ask(warm(pod)) for pod in "abcdefg")))
+    assert desk.asked == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["who asks for all", "another"])
