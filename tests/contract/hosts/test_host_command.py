@@ -13,7 +13,7 @@ import pytest
 from remuda.hosts.decide import kcpassword
 from remuda.model.secret import Secret
 from tests.support.scripted_mac import snapshots, states
-from tests.support.scripted_mac.bootstrapping import GOOD_AGENT, TART, tart_archive
+from tests.support.scripted_mac.bootstrapping import GOOD_AGENT, KUBECONFIG, TART, tart_archive
 from tests.support.scripted_mac.mac import Mac, prepared_by_another
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Terminal:
 def terminal(mac: Mac, tmp_path: Path) -> Terminal:
     (tmp_path / "key").write_bytes(mac.place.key.export_private_key())
     (tmp_path / "agent").write_bytes(GOOD_AGENT)
+    (tmp_path / "kubeconfig").write_bytes(KUBECONFIG)
     (tmp_path / "tart.tar.gz").write_bytes(tart_archive())
     return Terminal(mac.place, tmp_path, mac.fresh)
 
@@ -130,7 +131,9 @@ def test_nobodys_session_is_ended_while_vms_run(mac: Mac, terminal: Terminal) ->
     assert not terminal.place.path("/private/etc/kcpassword").exists()
 
 
-def test_a_bootstrap_shows_what_it_would_do_and_refuses_what_cannot_be(terminal: Terminal) -> None:
+def test_a_bootstrap_shows_what_it_would_do_refuses_what_cannot_be_and_does_the_rest_once(
+    terminal: Terminal,
+) -> None:
     snapshots.put_back(terminal.place, terminal.fresh)
     words = ["--node", "mini-1", "--fleet", "minis", "--agent", "agent", "--tart", "tart.tar.gz"]
     words += [
@@ -146,3 +149,16 @@ def test_a_bootstrap_shows_what_it_would_do_and_refuses_what_cannot_be(terminal:
     code, said = terminal.type("bootstrap", *words, "--guests-may-reach", "10.0.0.1/8,tcp,443")
     assert (code, "has host bits set" in said) == (2, True), said
     assert snapshots.changed(terminal.fresh, snapshots.taken(terminal.place)) == []
+
+    words += ["--ask-password", "--kubeconfig", "kubeconfig"]
+    code, first = terminal.type("bootstrap", *words)
+    assert (code, "mini-1 is as it should be: changed: sudo, auto-login" in first) == (0, True), (
+        first
+    )
+    after = snapshots.taken(terminal.place)
+    code, second = terminal.type("bootstrap", *words)
+    assert (code, "mini-1 is as it should be: nothing was to do" in second) == (0, True), second
+    assert snapshots.changed(after, snapshots.taken(terminal.place)) == []
+    for secret in (terminal.place.password, "canary-of-the-kubeconfig"):
+        assert secret not in first + second
+        assert secret.encode() not in terminal.place.seen()
