@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import traceback
 from typing import TYPE_CHECKING
 
@@ -188,9 +189,8 @@ asyncio.run(main())
 
 
 def test_nothing_of_the_users_own_set_up_is_used(over_ssh: OverSsh, tmp_path: Path) -> None:
-    python = shutil.which("python") or "python"
     done = subprocess.run(  # noqa: S603 - fixed words
-        [python, "-c", TRIED_ALONE, str(over_ssh.place.port), over_ssh.place.fingerprint],
+        [sys.executable, "-c", TRIED_ALONE, str(over_ssh.place.port), over_ssh.place.fingerprint],
         input=over_ssh.place.key.export_private_key(),
         env=own_set_up(tmp_path / "home", over_ssh),
         capture_output=True,
