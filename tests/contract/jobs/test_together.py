@@ -102,9 +102,9 @@ async def test_a_claim_reads_as_little_of_a_long_queue_as_of_a_short_one(
         )  # what the planner knows of it is the worst that it can know
     names = [f"pod-{n}" for n in range(pods)]
     async with database.transaction() as c:
-        before = await c.fetchval(READ_OF_JOBS)
+        before = await c.fetchval(READ, "jobs")
         rows = await c.fetch(query("claim_jobs"), *_claim_values(real, names))
-        read = await c.fetchval(READ_OF_JOBS) - before
+        read = await c.fetchval(READ, "jobs") - before
     assert [row["outcome"] for row in rows] == ["claimed"] * pods
     assert read < 20 * (pods + repositories)
 
@@ -116,9 +116,24 @@ SELECT 'long/' || n, 'github', 'acme', 'acme/' || n % $2, 'linux', 'linux', 1, 1
     'main', 'abc', '', false, now() - interval '1 hour' + n * interval '1 ms', 'queued', 0
 FROM generate_series(1, $1) AS n
 """
-READ_OF_JOBS = """
-SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'jobs'
+READ = """
+SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = $1
 """
+
+
+async def test_a_claim_for_the_only_repository_that_waits_does_not_read_what_it_has(
+    database: Database, real: Store
+) -> None:
+    await real.limit(vcpus=100_000)
+    async with database.transaction() as c:
+        await c.execute(LONG_QUEUE, 600, 1)
+        many = [f"pod-{n}" for n in range(500)]
+        await c.fetch(query("claim_jobs"), *_claim_values(real, many))
+        before = await c.fetchval(READ, "claims")
+        (row,) = await c.fetch(query("claim_jobs"), *_claim_values(real, ["late"]))
+        read = await c.fetchval(READ, "claims") - before
+    assert row["outcome"] == "claimed"
+    assert read < 20
 
 
 def _claim_values(store: Store, pods: Sequence[str]) -> tuple[object, ...]:
