@@ -11,7 +11,7 @@ from remuda.dispatch.api.problems import Problem, documented
 from remuda.dispatch.api.ready import must_see
 from remuda.dispatch.decide.explain import JobFacts, explain_job
 from remuda.dispatch.view import DispatchView
-from remuda.model.job import Job, JobState
+from remuda.model.job import Job, JobState, Session
 from remuda.ports.clock import Clock
 from remuda.ports.job_views import JobFilter, JobViews
 
@@ -75,8 +75,14 @@ class JobRoutes:
             pool=self._view.pool(job.spec.pool),
             pods=self._view.pods_of(job.spec.pool),
             claim=claim,
+            session=await self._session(job),
             history=await self._views.audit(job_id=job.spec.id, limit=_HISTORY_MAX),
         )
+
+    async def _session(self, job: Job) -> Session | None:
+        if job.claim is None or not job.state.over:
+            return None
+        return await self._views.session_of(job.claim.pod)
 
     async def _found(self, job_id: str) -> Job:
         job = await self._views.job(job_id)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from remuda.kube.core import Pod
     from remuda.kube.runner_pool import RunnerPool
-    from remuda.model.job import AuditEntry, Job, LiveClaim, Standing
+    from remuda.model.job import AuditEntry, Job, LiveClaim, Session, Standing
     from remuda.ports.job_views import Waiting
 
 RELEASED: Final = "released"
@@ -60,6 +60,8 @@ class JobFacts:
     """Those of its pool."""
     claim: LiveClaim | None = None
     """On the Pod that has the job."""
+    session: Session | None = None
+    """Of the Pod that had the job, if it is known what that did with its life."""
     history: Sequence[AuditEntry] = ()
     """The audit of the job, oldest first."""
 
@@ -68,7 +70,7 @@ def explain_job(facts: JobFacts, now: datetime) -> Explanation:
     """Say where a job is and what it waits for."""
     job = facts.job
     if job.state.over:
-        return _over(job)
+        return _over(job, facts.session)
     if job.state is JobState.RUNNING:
         return _running(job, facts.claim)
     if job.state is JobState.CLAIMED:
@@ -201,13 +203,25 @@ def _place(waiting: Waiting) -> tuple[str, ...]:
     return (ahead, f"Its tenant has turn {turn} of {len(tenants)}")
 
 
-def _over(job: Job) -> Explanation:
+def _over(job: Job, session: Session | None) -> Explanation:
     ended = f" at {when(job.ended_at)}" if job.ended_at else ""
     where = (f"It ran on {job.claim.pod}",) if job.claim is not None else ("It never ran here",)
     sentence = f"It is over{ended}: {job.conclusion or job.state}."
     return Explanation(
-        JobWhy.OVER, sentence, where, "Nothing: a job that is over never runs again here."
+        JobWhy.OVER,
+        sentence,
+        (*where, *_exit(job, session)),
+        "Nothing: a job that is over never runs again here.",
     )
+
+
+def _exit(job: Job, session: Session | None) -> tuple[str, ...]:
+    """Say with which code it ended and why, where its runner told that."""
+    if session is None or job.spec.id not in {session.job_id, session.executed_job_id}:
+        return ()
+    code = () if session.exit_code is None else (f"It ended with exit code {session.exit_code}",)
+    why = (f"Its runner said: {session.end_reason}",) if session.end_reason else ()
+    return (*code, *why)
 
 
 def _running(job: Job, claim: LiveClaim | None) -> Explanation:

@@ -143,12 +143,39 @@ GIVEN_BACK = AuditEntry(
 )
 CLAIMED = replace(JOB, state=JobState.CLAIMED, claim=Claim(SPEC.id, "p1", "uid-p1", AGO))
 RUNNING = replace(CLAIMED, state=JobState.RUNNING, started_at=AGO, runner_name="p1-abc")
+ENDED = Session(
+    pod="p1",
+    pod_uid="uid-p1",
+    job_id=SPEC.id,
+    tenant=SPEC.tenant,
+    repository=SPEC.repository,
+    pool=SPEC.pool,
+    os=SPEC.os,
+    size=SPEC.size,
+    runner_name="p1-abc",
+    started_at=AGO,
+    exit_code=7,
+    end_reason="Its time was over",
+)
 OVER = replace(RUNNING, state=JobState.COMPLETED, ended_at=NOW, conclusion="success")
 FULL = standing(used=Size(7, 8192))
 OTHER = Turn(standing("zoo"), AGO)
 SCALED = {"enabled": True, "maxReplicas": 2}
 CONFLICT = {"type": "LabelsConflict", "status": "True", "message": "pool old is older"}
 DELETED = {"deletionTimestamp": TAKEN}
+
+
+def test_a_job_that_is_over_says_with_which_code_if_its_own_runner_told_it() -> None:
+    said = explain_job(facts(OVER, session=ENDED), NOW).evidence
+    assert said == (
+        "It ran on p1",
+        "It ended with exit code 7",
+        "Its runner said: Its time was over",
+    )
+    of_another = replace(ENDED, job_id="another")
+    assert explain_job(facts(OVER, session=of_another), NOW).evidence == ("It ran on p1",)
+    mute = replace(ENDED, exit_code=None, end_reason="")
+    assert explain_job(facts(OVER, session=mute), NOW).evidence == ("It ran on p1",)
 
 
 @pytest.mark.parametrize(
