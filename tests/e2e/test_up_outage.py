@@ -62,7 +62,7 @@ async def no_server(tree: Tree) -> AsyncIterator[None]:
     command = Layout(tree.folder, kept).command(
         "server", Size(1, 1)
     )  # only an agent is told its size
-    await Run(tree.folder, "server").start(command, environment(os.environ))
+    await Run(tree.folder, "server").start(command, environment(os.environ, kept.driver))
 
 
 async def runners_with_jobs(tree: Tree) -> set[str]:

@@ -232,7 +232,7 @@ def make_plan(folder: Folder, told: Told, before: Kept | None) -> Plan:
         ),
         why_driver=why,
         isolated=kept.driver != "process",
-        env=environment(os.environ),
+        env=environment(os.environ, kept.driver),
         image=told.image,
     )
 

@@ -15,7 +15,7 @@ from remuda.cli.down import down
 from remuda.cli.finding import Addresses
 from remuda.cli.status import status
 from remuda.cli.tree.folder import AlreadyUp, Folder, Kept, held, prepare
-from remuda.cli.tree.parts import CONTROL_PLANE, SERVER
+from remuda.cli.tree.parts import CONTROL_PLANE, SERVER, environment
 from remuda.cli.tree.ports import PortTaken
 from remuda.cli.tree.state import TreeState, write_state
 from remuda.cli.up import Told, make_plan, report, up
@@ -89,6 +89,14 @@ def test_an_image_for_processes_is_a_folder_at_each_start(folder: Folder) -> Non
         make_plan(folder, told(image="mac:1"), first.layout.kept)
     (folder.images / "mine").rmdir()
     assert make_plan(folder, told(), first.layout.kept).pool.image == "mine"
+
+
+def test_runners_without_images_need_no_room_for_them_unless_somebody_says_so() -> None:
+    room = "REMUDA_DISK_RESERVE"
+
+    assert environment({}, "process")[room] == "256Mi"
+    assert environment({room: "5Gi"}, "process")[room] == "5Gi"
+    assert environment({}, "qemu") == {}
 
 
 @pytest.mark.parametrize("name", ["Mac", "a_b", "a b", "x" * 41, "ü"])

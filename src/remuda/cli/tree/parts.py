@@ -29,6 +29,13 @@ _OWN: Final = frozenset(
 )
 """Variables that are meant for other commands, or would be meant for all parts at once."""
 
+_OF_PROCESSES: Final = {
+    "REMUDA_DISK_LOW": "0.001",
+    "REMUDA_DISK_RECLAIM": "0.001",
+    "REMUDA_DISK_RESERVE": "256Mi",
+}
+"""Runners without images need no room for them: people look around on machines whose disks are nearly full."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -104,6 +111,7 @@ class Layout:
         ]
 
 
-def environment(env: Mapping[str, str]) -> dict[str, str]:
+def environment(env: Mapping[str, str], driver: str) -> dict[str, str]:
     """Return what the parts see of our environment: all settings that are theirs, such as REMUDA_GITHUB_ ones."""
-    return {name: value for name, value in env.items() if name not in _OWN}
+    by_driver = _OF_PROCESSES if driver == "process" else {}
+    return {**by_driver, **{name: value for name, value in env.items() if name not in _OWN}}

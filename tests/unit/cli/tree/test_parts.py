@@ -61,4 +61,4 @@ def test_every_part_is_stopped_and_has_an_address_of_its_own() -> None:
 def test_settings_of_parts_go_through_and_those_of_other_commands_do_not() -> None:
     env = {"REMUDA_GITHUB_APP_ID": "1", "REMUDA_DATA": "/x", "REMUDA_API_TOKEN": "t", "PATH": "/b"}
 
-    assert environment(env) == {"REMUDA_GITHUB_APP_ID": "1", "PATH": "/b"}
+    assert environment(env, "qemu") == {"REMUDA_GITHUB_APP_ID": "1", "PATH": "/b"}
