@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -30,6 +31,12 @@ def _suite(nodeid: str) -> str:
     folder = nodeid.split("/")[1] if nodeid.count("/") > 1 else "tests"
     backend = next((b for b in ("memory", "http", "real") if f"[{b}" in nodeid), "")
     return f"{folder} on {backend}" if folder == "contract" and backend else folder
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what was collected: it stays to the end, and thousands of tests are a lot."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
