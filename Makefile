@@ -14,9 +14,12 @@ unexport PYTHONDONTWRITEBYTECODE
 UV = $(shell tools/uv.sh)
 RUN = $(UV) run --no-sync
 PYTEST = $(RUN) pytest
-# So many files of tests at once. Most end-to-end tests wait for processes, so more of them than there are cores.
+# So many files of tests at once. Where tests mostly wait for processes, more of them than there are cores.
 AT_ONCE = -n 2 --dist loadfile
-E2E_AT_ONCE = -n 3 --dist loadfile
+CONTRACT_AT_ONCE = -n 3 --dist loadfile
+E2E_AT_ONCE = -n 3 --dist loadfile --no-loadscope-reorder # tests/e2e/conftest.py has the longest first
+# Where the tests of a file share nothing, whoever is done takes from the others: the simulator has four files, not alike.
+EVENLY = -n 2 --dist worksteal
 DEMO ?=
 SCENARIO ?= keep-n
 SEED ?= 1
@@ -60,10 +63,10 @@ unit: .venv/ready ## Decisions, tables, properties, and the tidy test
 	$(PYTEST) $(AT_ONCE) tests/unit tests/tidy
 
 contract: .venv/ready ## One suite per port, on the fake and on the real thing
-	@$(ASSETS); $(PYTEST) $(AT_ONCE) tests/contract
+	@$(ASSETS); $(PYTEST) $(CONTRACT_AT_ONCE) tests/contract
 
 sim: .venv/ready ## The simulator: scenarios, golden traces, seeds
-	$(PYTEST) $(AT_ONCE) tests/sim
+	$(PYTEST) $(EVENLY) tests/sim
 
 e2e: .venv/ready ## As a user runs it: the real command line, kubectl, kill -9
 	@$(ASSETS); $(PYTEST) $(E2E_AT_ONCE) tests/e2e

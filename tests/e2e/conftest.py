@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,33 @@ if TYPE_CHECKING:
     from tests.support.control_plane import RealControlPlane
 
 __all__ = ["database_url", "pasture", "postgres_server"]
+
+HERE = Path(__file__).parent
+LONGEST = (
+    "test_agent_kills.py",
+    "test_agent_acceptance.py",
+    "test_demo.py",
+    "test_agent_qemu.py",
+    "test_hosts.py",
+    "test_agent_hangs.py",
+    "test_docs.py",
+    "test_server_github.py",
+    "test_server_kills.py",
+    "test_agent_builder.py",
+    "test_up_kills.py",
+    "test_up_runs.py",
+    "test_agent.py",
+    "test_run.py",
+    "test_agent_file.py",
+)
+"""The files that take a minute or more, the longest first. One that is missing here costs time and nothing else."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: one that began last would have a whole machine wait for it alone."""
+    if all(item.path.parent == HERE for item in items):
+        ranks = {name: rank for rank, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(scope="module", params=sorted(found()) or ["none"])
