@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from remuda.adapters.system import SystemClock
 from remuda.hosts.converge import (
+    ASKED_AT_ONCE,
     ROUNDS_MAX,
     Converger,
     DoesNotConverge,
@@ -28,7 +30,7 @@ from remuda.hosts.scrubbing import scrubbed
 from remuda.kube.host import Role
 from remuda.model.errors import RemudaError, Retry
 from remuda.model.secret import Secret
-from remuda.ports.host_shell import Command, Ran, Target, Upload
+from remuda.ports.host_shell import Command, Ran, Target, Unreachable, Upload
 from remuda.sim.host_shell import Called, MemoryHost, MemoryShells
 
 if TYPE_CHECKING:
@@ -170,6 +172,36 @@ async def test_a_dry_run_only_looks(wanted: Wanted) -> None:
     assert [step.name for step in planned.steps] == ["word"]
     assert place.value == "old"
     assert ("set",) not in place.host.ran
+
+
+async def test_facts_are_gathered_some_at_once_and_a_host_that_goes_is_told_as_such(
+    wanted: Wanted,
+) -> None:
+    place, most, asking = Place(), 0, 0
+    gone = False
+
+    async def see(called: Called) -> Ran:
+        nonlocal most, asking
+        del called
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0)
+        asking -= 1
+        place.host.up = not gone
+        return Ran(code=0, stdout=b"new")
+
+    place.host.programs = {**place.host.programs, "see": see}
+    facts = tuple(
+        Fact(name=f"fact-{n}", command=Command(words=("see", str(n))), parse=lambda ran: ran.stdout)
+        for n in range(20)
+    )
+    part = OneWord(a_step(), facts=(SEEN, *facts))
+    assert (await look(await place.shell(), wanted, (part,))).empty
+    assert most == ASKED_AT_ONCE
+
+    gone = True
+    with pytest.raises(Unreachable):
+        await look(await place.shell(), wanted, (part,))
 
 
 async def test_without_root_nothing_but_sudo_is_looked_at(wanted: Wanted) -> None:
