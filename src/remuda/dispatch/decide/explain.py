@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 RELEASED: Final = "released"
 """The audit's word for a claim that ended without its job."""
 
+_BY_ITSELF: Final = frozenset({"", "Completed", "Error"})
+"""What a Pod says of a job that ended by itself: no more than its exit code does."""
+
 
 class JobWhy(StrEnum):
     """Where a job is, and what it waits for."""
@@ -220,7 +223,7 @@ def _exit(job: Job, session: Session | None) -> tuple[str, ...]:
     if session is None or job.spec.id not in {session.job_id, session.executed_job_id}:
         return ()
     code = () if session.exit_code is None else (f"It ended with exit code {session.exit_code}",)
-    why = (f"Its runner said: {session.end_reason}",) if session.end_reason else ()
+    why = () if session.end_reason in _BY_ITSELF else (f"Its runner said: {session.end_reason}",)
     return (*code, *why)
 
 

@@ -172,6 +172,9 @@ def test_a_job_that_is_over_says_with_which_code_if_its_own_runner_told_it() -> 
         "It ended with exit code 7",
         "Its runner said: Its time was over",
     )
+    by_itself = replace(ENDED, end_reason="Error")
+    said = explain_job(facts(OVER, session=by_itself), NOW).evidence
+    assert said == ("It ran on p1", "It ended with exit code 7")
     of_another = replace(ENDED, job_id="another")
     assert explain_job(facts(OVER, session=of_another), NOW).evidence == ("It ran on p1",)
     mute = replace(ENDED, exit_code=None, end_reason="")
