@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from remuda.model.mailbox import ENDED, EXIT
+from tests.support.agents import processes_below
 from tests.support.eventually import eventually
 from tests.support.image_parts import built_image_or_skip
 from tests.support.trees import Tree, a_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 BOOT_S: Final = 240.0
 """For a machine without acceleration, beside others."""
+PACKED_MIB: Final = 40
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,45 @@ async def test_qemu_is_chosen_where_it_has_an_image_and_a_job_outlives_a_kill(tr
 
     assert "It is down." in tree.down()
     await tree.until_gone()
+
+
+async def test_a_guest_that_is_killed_while_it_packs_files_has_said_how_its_job_ended(
+    tree: Tree, tmp_path: Path
+) -> None:
+    if not tree.status()["ok"]:
+        tree.up()
+    # Nothing makes that smaller, and all of it goes through a serial line: it takes a while to pack.
+    script = f"head -c {PACKED_MIB}M /dev/urandom >big; echo done; exit 7"
+    asked = f"--download=big:{tmp_path}"
+    process = tree.begin("run", asked, "--", "sh", "-c", script)
+    try:
+        await eventually(lambda: _packing(tree), within_s=BOOT_S)
+        for pid in _machines(tree):
+            os.kill(pid, signal.SIGKILL)
+        said, _ = await asyncio.to_thread(process.communicate, timeout=BOOT_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 7, f"{said}\n{tree.logs()}"
+    assert "done\n" in said
+    assert "no files came back: its runner ended while it packed them" in said
+    assert not (tmp_path / "big").exists()
+    assert "It is down." in tree.down()
+    await tree.until_gone()
+
+
+async def _packing(tree: Tree) -> list[Path]:
+    """Return the mailboxes of guests that have told how their job ended, and not yet what became of its files."""
+    boxes = {mark.parent for mark in tree.folder.agent.glob(f"qemu/mailboxes/*/{ENDED}")}
+    return [box for box in boxes if not (box / EXIT).exists()]
+
+
+def _machines(tree: Tree) -> list[int]:
+    running = processes_below(tree.folder.agent)
+    found = [pid for pid, words in running.items() if "qemu-system" in words.split(" ", 1)[0]]
+    assert found, running
+    return found
 
 
 async def _state(tree: Tree, job: str) -> str:
