@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.standalone import StandaloneProcess
 
 BACK_S = 60.0
-"""Within so long after its replica was killed, the job is handed over or back in the queue."""
+"""Within so long after a replica serves again, the job is handed over or back in the queue."""
 
 
 async def test_a_replica_killed_at_any_step_loses_no_job_and_hands_none_out_twice(

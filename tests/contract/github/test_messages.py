@@ -136,7 +136,7 @@ async def test_of_ten_thousand_mutated_bodies_none_is_taken_unsigned_and_none_br
     for number in (1, 77, 3456996, 23154469):
         github.accounts[number] = github.account(f"acct-{number}")
         github.accounts[number].installation = number
-    outcomes = {"delivery": 0, "ignored": 0, "read": 0}
+    outcomes = {"delivery": 0, "ignored": 0}
     async with github_forge(github.settings(installations_miss_s=0.0), github.clock) as forge:
         for count in range(10_000):
             body = _mutated(dice, dice.choice(examples))
@@ -146,8 +146,7 @@ async def test_of_ten_thousand_mutated_bodies_none_is_taken_unsigned_and_none_br
             answer = webhooks.accept(signed(body, guid=GUID), body)
             assert not isinstance(answer, Rejected), count
             outcomes["delivery" if isinstance(answer, Delivery) else "ignored"] += 1
-            if isinstance(answer, Delivery) and outcomes["read"] < 2000:
-                outcomes["read"] += 1
+            if isinstance(answer, Delivery):
                 _check(await _read(forge, answer))
     assert outcomes["delivery"] > 2000, outcomes
     assert outcomes["ignored"] > 2000, outcomes

@@ -69,6 +69,9 @@ class Place:
         return text
 
 
+_ENDED_UNDER_US = ("cannot switch to state", "a free connection holder")
+
+
 @contextlib.contextmanager
 def translated(place: Place) -> Iterator[None]:
     """Turn what the block raises into a DatabaseError, if it is the database's or the network's fault."""
@@ -81,8 +84,8 @@ def translated(place: Place) -> Iterator[None]:
             raise  # any other wrong use of a connection is our own bug
         raise _unavailable(error, place) from None
     except asyncpg.InternalClientError as error:
-        # The server said good-bye on an idle connection, and we used it before its end was read.
-        if "cannot switch to state" not in str(error):
+        # The server said good-bye on a connection, and we used it, or gave it back, before its end was read.
+        if not any(word in str(error) for word in _ENDED_UNDER_US):
             raise
         raise _unavailable(error, place) from None
 

@@ -148,7 +148,7 @@ class PostgresJobs:
         self, runners: Sequence[WarmRunner], without: Without = ANYTHING
     ) -> list[Claimed | NothingToDo]:
         """Serve Pods of one pool in the order in which they asked, in one transaction."""
-        async with self._database.at_hand() as c:
+        async with self._database.connection() as c:
             rows = await c.fetch(
                 query("claim_jobs"),
                 runners[0].pool,
@@ -211,7 +211,7 @@ class PostgresJobs:
     async def _deliver_together(self, some: Sequence[_HandOver]) -> list[Running | Stale | None]:
         """Hand several over in one transaction. None: a claim changed its job under it, so it must be tried again."""
         now = self._clock.now()
-        async with self._database.at_hand() as c:
+        async with self._database.connection() as c:
             rows = await c.fetch(
                 query("deliver_jobs"),
                 [one.claim.job_id for one in some],

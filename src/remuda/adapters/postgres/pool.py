@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 URL_VARIABLE = "REMUDA_DATABASE_URL"
 _CLIENT_GRACE_S = 2.0
 """How much longer the client waits than the server works: the server's own error says more."""
-_AT_HAND_PART = 5
-"""One in so many connections may be kept at hand: the others are everybody's."""
-_AT_HAND_S = 60.0
-"""How long one may lie idle: what cuts idle connections off on the way says nothing to either end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +77,6 @@ class Database:
         self._pool = pool
         self._settings = settings
         self._place = Place(settings.url)
-        self._at_hand: list[tuple[Pooled, float]] = []
-        """Connections that went well, and when on the loop's clock: the one that was used last is the last."""
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Pooled]:
@@ -91,40 +85,6 @@ class Database:
             deadline_s = self._settings.acquire_deadline_s
             async with self._pool.acquire(timeout=deadline_s) as connection:
                 yield connection
-
-    @contextlib.asynccontextmanager
-    async def at_hand(self) -> AsyncIterator[Pooled]:
-        """
-        Lend a connection as ``connection`` does, for single statements that are asked all day.
-
-        To give one back to the pool is a task and some turns of the loop, each time, before an answer can be told. So
-        a few that went well are kept here; one that failed, or that lay idle, goes back, and the pool looks after it.
-        """
-        with translated(self._place):
-            connection = await self._take_up()
-            try:
-                yield connection
-            except BaseException:
-                await self._pool.release(connection)
-                raise
-            if len(self._at_hand) < self._settings.connections_max // _AT_HAND_PART:
-                self._at_hand.append((connection, asyncio.get_running_loop().time()))
-            else:
-                await self._pool.release(connection)
-
-    async def _take_up(self) -> Pooled:
-        idle_since = asyncio.get_running_loop().time() - _AT_HAND_S
-        while self._at_hand:
-            connection, used_at = self._at_hand.pop()
-            if used_at >= idle_since and _lives(connection):
-                return connection
-            await self._pool.release(connection)
-        return await self._pool.acquire(timeout=self._settings.acquire_deadline_s)
-
-    async def give_back(self) -> None:
-        """Give back to the pool what is kept at hand, so that it can be closed."""
-        while self._at_hand:
-            await self._pool.release(self._at_hand.pop()[0])
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Pooled]:
@@ -168,11 +128,10 @@ async def open_database(settings: DatabaseSettings) -> AsyncIterator[Database]:
             reset=_leave_as_it_is,
             **_connect_options(settings),
         )
-    database = Database(pool, settings)
     try:
-        yield database
+        yield Database(pool, settings)
     finally:
-        await _close(pool, database, settings)
+        await _close(pool, settings)
 
 
 @contextlib.asynccontextmanager
@@ -188,21 +147,12 @@ async def connect(settings: DatabaseSettings) -> AsyncIterator[Connection]:
                 await connection.close(timeout=settings.connect_deadline_s)
 
 
-async def _close(pool: Pool, database: Database, settings: DatabaseSettings) -> None:
+async def _close(pool: Pool, settings: DatabaseSettings) -> None:
     try:
         async with asyncio.timeout(settings.statement_deadline_s):
-            await database.give_back()
             await pool.close()
     except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         pool.terminate()
-
-
-def _lives(connection: Pooled) -> bool:
-    """Say whether a connection is open. One that the server ended is the pool's again, and cannot even be asked."""
-    try:
-        return not connection.is_closed()
-    except asyncpg.InterfaceError:
-        return False
 
 
 async def _leave_as_it_is(connection: Connection) -> None:

@@ -58,7 +58,7 @@ class Unstamp:
 
 @dataclass(frozen=True, slots=True)
 class Reap:
-    """It is of no use any more, and idle by two proofs: delete it and its ServiceAccount."""
+    """It is of no use any more, and idle by two proofs: delete it. The operator removes its ServiceAccount after it."""
 
     pod: Stamped
     why: str

@@ -38,6 +38,13 @@ URL = "postgresql://remuda:hunter2%2Fand%25more@db.example:5433/ci"
             DatabaseUnavailable,
             id="told to go while idle",
         ),
+        pytest.param(
+            asyncpg.InternalClientError(
+                "PoolConnectionHolder.release() called on a free connection holder"
+            ),
+            DatabaseUnavailable,
+            id="ended while it was given back",
+        ),
         pytest.param(TimeoutError(), DatabaseTimeout, id="no answer"),
         pytest.param(asyncpg.QueryCanceledError("x"), DatabaseTimeout, id="statement timeout"),
         pytest.param(asyncpg.LockNotAvailableError("x"), DatabaseTimeout, id="lock timeout"),
