@@ -10,16 +10,19 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 STOP_S = 10.0
 POLL_S = 0.05
+PORTS = Path(tempfile.gettempdir()) / f"remuda-test-ports-{os.getuid()}"
+"""A note for each port that a process of some test run has for itself."""
 
 
 class NotReady(Exception):
@@ -99,15 +102,50 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now, and that no outgoing connection is given meanwhile."""
+    """
+    Return a loopback port that nobody listens on now, and that no outgoing connection is given meanwhile.
+
+    It is this process's to its end: before a server listens on it, another run or worker could be given it too.
+    """
     while True:
         port = secrets.choice(range(10_000, 20_000))
+        if not _reserved(port):
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
+
+
+def _reserved(port: int) -> bool:
+    """Put a port down as ours. False: a process that lives has it, also if that is this one."""
+    PORTS.mkdir(exist_ok=True)
+    note = PORTS / str(port)
+    try:
+        with note.open("x") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError:
+        if _lives(note):
+            return False
+        note.unlink(missing_ok=True)
+        return _reserved(port)
+    atexit.register(note.unlink, missing_ok=True)
+    return True
+
+
+def _lives(note: Path) -> bool:
+    """Say whether who wrote a note lives. One that is being written is its writer's."""
+    try:
+        os.kill(int(note.read_text() or os.getpid()), 0)
+    except FileNotFoundError:
+        return True  # it is being given up, or taken
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def seconds() -> float:
