@@ -17,6 +17,8 @@ from remuda.ports.vms import Refused
 if TYPE_CHECKING:
     from pathlib import Path
 
+_TART: Final = "REMUDA_TART_PROGRAM"
+"""Where the agent looks for Tart, if a person says so: it is given to it as it is."""
 _QEMU: Final = "qemu-system-x86_64"
 _NODE_CHARS_MAX: Final = 63
 
@@ -27,7 +29,7 @@ def look_at_machine(images: Path, image: str = "") -> Machine:
         platform=sys.platform,
         cpus=os.cpu_count() or 1,
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2,
-        has_tart=shutil.which("tart") is not None,
+        has_tart=shutil.which(os.environ.get(_TART) or "tart") is not None,
         has_qemu=shutil.which(_QEMU) is not None,
         qemu_image=_first_image(images),
         has_image_folder=bool(image) and _is_folder(images, image),
