@@ -18,6 +18,7 @@ from remuda.hosts.adopter import NotOurs
 from remuda.hosts.converging import Mode, Result
 from remuda.hosts.credentials import target_of
 from remuda.hosts.decide.agent_job import LABEL
+from remuda.hosts.decide.facts import FactUnreadable
 from remuda.hosts.decide.lifecycle import AT_ONCE, Phase
 from remuda.hosts.decide.wanted import BuilderConfig, OwnConfig
 from remuda.hosts.in_use import HostInUse
@@ -33,7 +34,12 @@ from remuda.kube.host import HOST, Role
 from remuda.kube.quantity import parse_quantity
 from remuda.kube.times import whole_seconds
 from remuda.model.errors import RemudaError, Retry
-from remuda.ports.host_shell import HostKeyChanged, UploadUnreadable
+from remuda.ports.host_shell import (
+    CommandTimedOut,
+    HostKeyChanged,
+    Unreachable,
+    UploadUnreadable,
+)
 from remuda.ports.kube import KubeError
 from remuda.ports.machines import MachineGone, MachinesError
 
@@ -114,6 +120,8 @@ class Attempts:
 
     def __init__(self, reins: Reins) -> None:
         self._reins = reins
+        self._silent: dict[str, float] = {}
+        """Hosts whose Mac goes back and does not say what runs on it, and since when."""
 
     async def make(self, host: Host, mode: Mode, *, emptied: Emptied) -> Result | None:
         """Try once. None if it failed; why is in the Host's status then."""
@@ -188,11 +196,13 @@ class Attempts:
         """
         Ask a rented Mac that goes back what runs on it. Raises ``HostInUse``, which is said, and then it is kept.
 
-        One that does not answer goes back all the same: it never worked, or a person deleted its Host.
+        One that answers and cannot tell is kept, and that is said too: a Tart that hangs is no proof that nothing runs.
+        One that does not answer is asked again for a while; then it goes back: it never worked, or a person deleted its
+        Host.
         """
         try:
             await self._ask(host, f"The Mac of Host {host.name} was not returned")
-        except HostInUse as error:
+        except (HostInUse, FactUnreadable, CommandTimedOut) as error:
             await self.not_the_hosts_fault(host, error)
             raise
         except (NotOurs, MachineGone):
@@ -200,11 +210,20 @@ class Attempts:
         except (MachinesError, KubeError):
             raise  # it was not asked at all
         except RemudaError as error:
+            if isinstance(error, Unreachable | TookTooLong) and self._is_young_silence(host):
+                await self.not_the_hosts_fault(host, error)
+                raise
             text = (
                 f"Its Mac goes back and is wiped, and could not be asked what runs there: {error}"
             )
             log.warning("Mac wiped unasked", host=host.name, error=str(error))
             self._reins.events.record(HOST, host, "WipedUnasked", text, warning=True)
+        self._silent.pop(host.uid, None)
+
+    def _is_young_silence(self, host: Host) -> bool:
+        """Say whether a Mac that does not answer may still do so: it may be starting, or its network be away."""
+        now = self._reins.clock.monotonic()
+        return now - self._silent.setdefault(host.uid, now) < self._reins.settings.silence_s
 
     async def _ask(self, host: Host, what: str) -> None:
         """Raise ``HostInUse`` if anything runs on a rented Mac, and whatever keeps it from being asked."""

@@ -15,7 +15,7 @@ from remuda.hosts.decide.adoption import NoneFree
 from remuda.hosts.decide.lifecycle import HARMFUL, Do, Phase, is_empty
 from remuda.hosts.registration import AppUnusable
 from remuda.hosts.seeing import seen_of
-from remuda.hosts.status import CONVERGED, KEY_TRUSTED, MACHINE, with_condition
+from remuda.hosts.status import BOOTSTRAPPED, CONVERGED, KEY_TRUSTED, MACHINE, with_condition
 from remuda.hosts.view import vm_pods_on
 from remuda.kube.core import NODE
 from remuda.kube.host import HOST, Role
@@ -48,6 +48,8 @@ class Carrier:
         self._attempts = Attempts(reins)
         self._unregistering: dict[str, float] = {}
         """Hosts that wait for GitHub to forget their runner, and since when."""
+        self._retired: set[str] = set()
+        """Those among them whose agent was taken off, or could not be: that is not tried with every look."""
 
     async def carry_out(self, host: Host, decision: Decision) -> None:
         """Do what was decided. What ends VMs is not done if one has come since."""
@@ -261,7 +263,9 @@ class Carrier:
                 await self._hold(host, found)
                 return
         reins = self._reins
-        await self._attempts.retire(host)
+        if host.uid not in self._retired:
+            await self._attempts.retire(host)
+            self._retired.add(host.uid)
         await self._unregister(host)
         await reins.identities.remove(host)
         await forget_password(reins.kube, host)
@@ -284,6 +288,7 @@ class Carrier:
             await reins.kube.patch(HOST, host.name, patch, namespace=host.namespace)
         except NotFound:
             return
+        self._retired.discard(host.uid)
         log.info("host let go", host=host.name)
 
     async def _unregister(self, host: Host) -> None:
@@ -295,6 +300,8 @@ class Carrier:
         reins = self._reins
         if host.spec.role is not Role.BUILDER or reins.registrations is None:
             return
+        if not _was_reached(host.status):
+            return  # a runner of its name is somebody else's
         since = self._unregistering.setdefault(host.uid, reins.clock.monotonic())
         try:
             await reins.registrations.forget(host)
@@ -307,6 +314,12 @@ class Carrier:
             log.warning("runner left at GitHub", host=host.name, error=str(error))
             reins.events.record(HOST, host, "RunnerLeft", text, warning=True)
         self._unregistering.pop(host.uid, None)
+
+
+def _was_reached(status: HostStatus) -> bool:
+    """Say whether anything was ever brought to a Host's Mac: if not, what has its name there is not its own."""
+    bootstrapped = any(c.type == BOOTSTRAPPED and c.status == "True" for c in status.conditions)
+    return bool(bootstrapped or status.config_hash or status.reached_config_hash)
 
 
 def _without_failures(status: HostStatus) -> HostStatus:

@@ -161,13 +161,20 @@ class SshConverger:
         shell = await shells.open(target)
         try:
             if role is Role.BUILDER:
-                # VMs that nobody builds by it outlive the runner.
-                builds = BUILDS.parse(await shell.run(BUILDS.command))
-                _refuse(builds, f"GitHub's runner was not taken off {target.address}")
-                _check_gone(await shell.run(_RUNNER_AWAY), "GitHub's runner", target)
-            _check_gone(await shell.run(_RETIRE), "The agent", target)
+                await self._retire_builder(shell, target)
+            else:
+                _check_gone(await shell.run(_RETIRE), "The agent", target)
         finally:
             await shells.close(shell)
+
+    async def _retire_builder(self, shell: HostShell, target: Target) -> None:
+        """Take GitHub's runner off, and the agent also where that fails: it would make its Node again."""
+        # VMs that nobody builds by it outlive the runner.
+        builds = BUILDS.parse(await shell.run(BUILDS.command))
+        _refuse(builds, f"GitHub's runner was not taken off {target.address}")
+        runner, agent = await shell.run(_RUNNER_AWAY), await shell.run(_RETIRE)
+        _check_gone(runner, "GitHub's runner", target)
+        _check_gone(agent, "The agent", target)
 
     async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
         """Ask a host what runs on it, and raise ``HostInUse`` if anything does."""

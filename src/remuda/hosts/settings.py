@@ -33,6 +33,9 @@ class HostSettings:
     unregister_s: float = 600.0
     """How long a deleted builder waits for GitHub to forget its runner: a Mac is online there a while longer."""
 
+    silence_s: float = 600.0
+    """How long a Mac that goes back to its provider is asked again what runs on it, while it does not answer."""
+
     credential_life: timedelta = timedelta(days=30)
     """
     How long the credential of a host's agent is good. It is replaced when a third of that is left.

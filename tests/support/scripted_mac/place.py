@@ -38,7 +38,7 @@ KbdInteractiveAuthentication no
 PermitRootLogin no
 StrictModes no
 MaxStartups 100
-MaxSessions 100
+MaxSessions 10
 LogLevel ERROR
 PidFile none
 SetEnv PATH=/usr/bin:/bin:/usr/sbin:/sbin

@@ -87,6 +87,9 @@ class ToldMacs:
     """Whether what is to do would end VMs."""
     running: tuple[str, ...] = ()
     """What runs there and has no Pod."""
+    mute: list[RemudaError] = field(default_factory=list)
+    """What the next questions of what runs there end in, in order."""
+    questions: int = 0
 
     async def converge(
         self,
@@ -126,6 +129,9 @@ class ToldMacs:
 
     async def refuse_in_use(self, target: Target, pin: Pin, what: str) -> None:
         del target
+        self.questions += 1
+        if self.mute:
+            raise self.mute.pop(0)
         if self.dead is not None:
             raise self.dead()
         await pin(self.key)

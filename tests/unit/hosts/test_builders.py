@@ -26,6 +26,7 @@ from remuda.kube.names import RETRY
 from remuda.kube.patches import MergePatch
 from remuda.model.secret import Secret as Hidden
 from remuda.ports.forge import ForgeUnavailable
+from remuda.ports.host_shell import LoginRefused
 from tests.unit.hosts.ranch import SPACE, Ranch
 from tests.unit.hosts.stories import condition, events, play, unreachable
 
@@ -218,6 +219,45 @@ def test_a_mac_that_cannot_be_reached_is_forgotten_by_github_all_the_same() -> N
         await ranch.gone("mini")
         assert ranch.github.runners == {}
         assert len(await events(ranch, "AgentLeft")) == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("how", ["down", "online"])
+def test_a_mac_that_refuses_the_login_is_tried_once_while_github_is_waited_for(how: str) -> None:
+    """Whoever is refused again and again is locked out, and so is the person who comes to look."""
+
+    async def story(ranch: Ranch) -> None:
+        ranch.github.down = how == "down"
+        await a_secret(ranch)
+        await ranch.host("mini")
+        await patched(ranch, spec={"role": "builder", "builder": SPELLED})
+        await ranch.phase("mini", "Ready")
+        ranch.github.runners = {"mini": how == "online"}
+        ranch.macs.dead = refused
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini", within_s=1200)
+        assert ranch.macs.retired == ["mini.test"]
+        assert len(await events(ranch, "AgentLeft")) == 1
+
+    play(story)
+
+
+def refused() -> LoginRefused:
+    return LoginRefused("mini refused the login", why="the key is not known", fix="Prepare it")
+
+
+def test_a_host_that_was_never_reached_takes_no_runner_of_its_name_away() -> None:
+    async def story(ranch: Ranch) -> None:
+        await a_secret(ranch)
+        ranch.macs.dead = unreachable
+        ranch.github.runners = {"mini": False}
+        await ranch.host("mini")
+        await patched(ranch, spec={"role": "builder", "builder": SPELLED})
+        await ranch.until("mini", lambda h: bool(h.status.attempts))
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert ranch.github.runners == {"mini": False}
 
     play(story)
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from remuda.hosts.decide.facts import FactUnreadable
 from remuda.kube.host import HOST
+from remuda.ports.host_shell import CommandTimedOut
 from tests.unit.hosts.ranch import SPACE, Ranch
 from tests.unit.hosts.stories import a_pool, condition, events, play, unreachable
+
+if TYPE_CHECKING:
+    from remuda.model.errors import RemudaError
 
 
 def rebooted(ranch: Ranch) -> bool:
@@ -99,6 +106,50 @@ def test_a_deleted_host_whose_mac_does_not_answer_is_not_held_and_that_is_said()
         assert is_in_pool(ranch)
         [said] = await events(ranch, "WipedUnasked")
         assert "Turn it on" in said
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(FactUnreadable("Tart's list", why="it hung", fix="Look"), id="Tart hangs"),
+        pytest.param(CommandTimedOut("Not in time", why="it hung", fix="Look"), id="no answer"),
+        pytest.param(unreachable(), id="its network is away"),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_mac_that_cannot_tell_for_a_moment_what_runs_is_not_wiped(
+    error: RemudaError, times: int
+) -> None:
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        ranch.macs.running = ("a job of GitHub's runner",)
+        ranch.macs.mute = [error] * times
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.clock.sleep(1200)
+        assert ranch.macs.questions > times
+        assert not is_in_pool(ranch)
+        assert await events(ranch, "WipedUnasked") == []
+
+        ranch.macs.running = ()
+        await ranch.gone("mini")
+        assert is_in_pool(ranch)
+
+    play(story)
+
+
+def test_a_mac_that_answers_and_can_never_tell_what_runs_is_kept_and_that_is_said() -> None:
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        hung = FactUnreadable("Tart's list of VMs", why="it hung", fix="Look at it")
+        ranch.macs.mute = [hung] * 10_000
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.clock.sleep(4 * 3600)
+        assert not is_in_pool(ranch)
+        assert "Tart's list of VMs" in condition(await ranch.get("mini"), "Converged")[2]
 
     play(story)
 

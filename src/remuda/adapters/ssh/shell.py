@@ -125,7 +125,8 @@ class SshShell:
         return Unreachable(
             f"the connection to {self._where} broke",
             why=f"it ended while {command.words[0]} ran, and whether that finished is not known",
-            fix="Check that the host is up; then try again, which looks first",
+            fix="Check that the host is up, and that its sshd allows ten sessions (MaxSessions); then try again, which"
+            " looks first",
         )
 
 

@@ -1,5 +1,5 @@
 # Takes GitHub's runner off a host that builds no images any more. Arguments: its directory. Run as its account.
-# That GitHub forgets it is seen to elsewhere; here it needs no token. Content if there is none.
+# It needs no token: GitHub is asked to forget it when the Host is deleted, and else forgets it by itself. Content if there is none.
 set -eu
 if [ ! -d "$1" ]; then exit 0; fi
 cd "$1"
