@@ -15,6 +15,7 @@ from remuda.cli.tree.decide.driver import Machine
 from remuda.ports.vms import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _TART: Final = "REMUDA_TART_PROGRAM"
@@ -23,14 +24,17 @@ _QEMU: Final = "qemu-system-x86_64"
 _NODE_CHARS_MAX: Final = 63
 
 
-def look_at_machine(images: Path, image: str = "") -> Machine:
+def look_at_machine(
+    images: Path, image: str = "", *, env: Mapping[str, str] = os.environ
+) -> Machine:
     """Look. ``images`` is the folder in which images are, ``image`` the one that a person named."""
+    path = env.get("PATH")
     return Machine(
         platform=sys.platform,
         cpus=os.cpu_count() or 1,
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2,
-        has_tart=shutil.which(os.environ.get(_TART) or "tart") is not None,
-        has_qemu=shutil.which(_QEMU) is not None,
+        has_tart=shutil.which(env.get(_TART) or "tart", path=path) is not None,
+        has_qemu=shutil.which(_QEMU, path=path) is not None,
         qemu_image=_first_image(images),
         has_image_folder=bool(image) and _is_folder(images, image),
         has_vm_image=bool(image) and _is_vm_image(images, image),
