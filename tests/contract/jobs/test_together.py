@@ -16,7 +16,7 @@ from remuda.adapters.postgres.together import TOGETHER_MAX, Together
 from remuda.dispatch.decide.fairness import AGEING
 from remuda.model.job import Claim, Job, JobState, Size
 from remuda.ports.database import DatabaseUnavailable
-from remuda.ports.jobs import Claimed, NoJob, NothingToDo, WarmRunner
+from remuda.ports.jobs import Claimed, NoJob, NothingToDo, Sighted, WarmRunner
 from tests.support.eventually import eventually, within
 from tests.support.jobs import START, Store, a_job, check_books, memory_store, postgres_store
 
@@ -197,6 +197,23 @@ async def test_who_leaves_while_it_is_served_keeps_no_job(database: Database, re
     assert [row["runner_name"] for row in noted] == ["r-pod-1", "r-pod-3", "r-pod-4"]
     again = await at_once(real, "pod-0", "pod-2", "pod-5")
     assert len(jobs_of(again)) == 3
+
+
+async def test_a_look_at_the_pods_holds_no_claim_while_it_waits_for_one(
+    database: Database, real: Store
+) -> None:
+    """Hand-overs lock claims by their Pods: whoever held a later one and waited for an earlier one would deadlock."""
+    await real.limit(vcpus=100)
+    await real.queue(*(a_job(n) for n in range(2)))
+    a, b = (await real.take("a")).claim, (await real.take("b")).claim
+    await real.jobs.sight_pods(present=[], absent=[b], by="sweep")
+    async with asyncio.TaskGroup() as group, database.transaction() as blocker:
+        await blocker.execute("SELECT FROM claims WHERE pod = 'a' FOR UPDATE")
+        look = real.jobs.sight_pods(present=[b], absent=[a], by="sweep")
+        looking = group.create_task(look, name="looks at the Pods")
+        await eventually(lambda: _blocked(blocker))
+        await blocker.execute("SELECT FROM claims WHERE pod = 'b' FOR UPDATE NOWAIT")
+    assert looking.result() == Sighted(missing=1, back=1)
 
 
 async def _blocked(connection: Pooled) -> bool:

@@ -309,13 +309,19 @@ class PostgresJobs:
     async def sight_pods(
         self, *, present: Iterable[Claim], absent: Iterable[Claim], by: str
     ) -> Sighted:
-        async with self._transaction() as (c, steps):
-            back = await c.fetch(query("pods_back"), *_columns(present))
-            gone = await c.fetch(query("pods_missing"), *_columns(absent), self._clock.now())
+        seen, unseen = _columns(present), _columns(absent)
+
+        async def sight(c: Pooled, steps: JobSteps) -> Sighted:
+            # All of them first, by Pod, as hand-overs lock theirs: in two steps each could wait for the other.
+            await c.execute(query("lock_claims_of_pods"), [*seen[0], *unseen[0]])
+            back = await c.fetch(query("pods_back"), *seen)
+            gone = await c.fetch(query("pods_missing"), *unseen, self._clock.now())
             for what, rows in (("seen_again", back), ("missing", gone)):
                 for live in sorted((live_claim_of(r) for r in rows), key=lambda c: c.claim.pod):
                     await steps.audit(by, what, "a look at the Pods", **_of_claim(live))
             return Sighted(missing=len(gone), back=len(back))
+
+        return await self._repeated(sight)
 
     async def forget(self, *, over_before: datetime, limit: int) -> int:
         audit_before = min(over_before, self._clock.now() - AUDIT_KEPT)

@@ -53,6 +53,9 @@ WHERE pod_uid = $1 RETURNING *;
 -- name: jobs_on_pod
 SELECT * FROM jobs WHERE pod = $1 AND ($2::text = '' OR pod_uid = $2) AND state = 'running' ORDER BY queued_at, id;
 
+-- name: lock_claims_of_pods
+SELECT FROM claims WHERE pod = ANY ($1::text[]) ORDER BY pod FOR UPDATE;
+
 -- name: pods_back
 UPDATE claims c SET pod_missing_since = NULL
 FROM unnest($1::text[], $2::timestamptz[]) AS seen (pod, claimed_at)
