@@ -196,20 +196,23 @@ class Attempts:
         """
         Ask a rented Mac that goes back what runs on it. Raises ``HostInUse``, which is said, and then it is kept.
 
-        One that answers and cannot tell is kept, and that is said too: a Tart that hangs is no proof that nothing runs.
-        One that does not answer is asked again for a while; then it goes back: it never worked, or a person deleted its
-        Host.
+        One that worked, answers and cannot tell is kept, and that is said too: a Tart that hangs is no proof that
+        nothing runs. One that does not answer is asked again for a while; then it goes back: it never worked, or a
+        person deleted its Host.
         """
         try:
             await self._ask(host, f"The Mac of Host {host.name} was not returned")
-        except (HostInUse, FactUnreadable, CommandTimedOut) as error:
-            await self.not_the_hosts_fault(host, error)
+        except HostInUse as error:
+            await self._keep(host, error)
             raise
         except (NotOurs, MachineGone):
             return  # on its way already, or somebody else's: its release sees to that
         except (MachinesError, KubeError):
             raise  # it was not asked at all
         except RemudaError as error:
+            if isinstance(error, FactUnreadable | CommandTimedOut) and host.status.config_hash:
+                await self._keep(host, error)
+                raise
             if isinstance(error, Unreachable | TookTooLong) and self._is_young_silence(host):
                 await self.not_the_hosts_fault(host, error)
                 raise
@@ -219,6 +222,11 @@ class Attempts:
             log.warning("Mac wiped unasked", host=host.name, error=str(error))
             self._reins.events.record(HOST, host, "WipedUnasked", text, warning=True)
         self._silent.pop(host.uid, None)
+
+    async def _keep(self, host: Host, error: RemudaError) -> None:
+        """Say why a Mac that answered does not go back. If it falls silent later, that is a new silence."""
+        self._silent.pop(host.uid, None)
+        await self.not_the_hosts_fault(host, error)
 
     def _is_young_silence(self, host: Host) -> bool:
         """Say whether a Mac that does not answer may still do so: it may be starting, or its network be away."""

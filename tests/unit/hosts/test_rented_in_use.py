@@ -154,6 +154,36 @@ def test_a_mac_that_answers_and_can_never_tell_what_runs_is_kept_and_that_is_sai
     play(story)
 
 
+def test_a_mac_that_answered_since_is_not_wiped_for_a_second_moment_of_silence() -> None:
+    async def story(ranch: Ranch) -> None:
+        await failing(ranch, attempts=0)
+        await ranch.phase("mini", "Ready")
+        ranch.macs.running = ("a job of GitHub's runner",)
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        for _ in range(3):
+            ranch.macs.mute = [unreachable()]
+            await ranch.clock.sleep(1200)
+            assert not ranch.macs.mute
+        assert not is_in_pool(ranch)
+        assert await events(ranch, "WipedUnasked") == []
+
+    play(story)
+
+
+def test_a_mac_that_never_worked_goes_back_although_it_cannot_tell_what_runs() -> None:
+    async def story(ranch: Ranch) -> None:
+        ranch.macs.dead = unreachable
+        await failing(ranch, attempts=0)
+        await ranch.until("mini", lambda h: bool(h.status.attempts))
+        hung = FactUnreadable("Tart's list of VMs", why="it hung", fix="Look at it")
+        ranch.macs.mute = [hung] * 10_000
+        await ranch.kube.delete(HOST, "mini", namespace=SPACE)
+        await ranch.gone("mini")
+        assert is_in_pool(ranch)
+
+    play(story)
+
+
 @pytest.mark.parametrize("fails", [1, 2, 3])
 def test_a_provider_that_does_not_answer_for_a_moment_has_no_mac_wiped_unasked(fails: int) -> None:
     async def story(ranch: Ranch) -> None:
