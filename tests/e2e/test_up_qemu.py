@@ -16,6 +16,7 @@ from tests.support.image_parts import built_image_or_skip
 from tests.support.trees import Tree, a_tree
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -61,12 +62,16 @@ async def test_a_guest_that_is_killed_while_it_packs_files_has_said_how_its_job_
 ) -> None:
     if not tree.status()["ok"]:
         tree.up()
-    # Nothing makes that smaller, and all of it goes through a serial line: it takes a while to pack.
-    script = f"head -c {PACKED_MIB}M /dev/urandom >big; echo done; exit 7"
+    # Nothing makes that smaller, and all of it goes through a serial line: it takes a while to pack. Not every
+    # program of busybox knows what 40M is.
+    script = f"dd if=/dev/urandom of=big bs=1048576 count={PACKED_MIB} 2>/dev/null || exit 1; echo done; exit 7"
     asked = f"--download=big:{tmp_path}"
     process = tree.begin("run", asked, "--", "sh", "-c", script)
     try:
-        await eventually(lambda: _packing(tree), within_s=BOOT_S)
+        found = await eventually(
+            lambda: _packing(tree, process), lambda seen: seen is not False, within_s=BOOT_S
+        )
+        assert found is not None, f"nobody saw it pack: {process.communicate()[0]}\n{tree.logs()}"
         for pid in _machines(tree):
             os.kill(pid, signal.SIGKILL)
         said, _ = await asyncio.to_thread(process.communicate, timeout=BOOT_S)
@@ -82,10 +87,12 @@ async def test_a_guest_that_is_killed_while_it_packs_files_has_said_how_its_job_
     await tree.until_gone()
 
 
-async def _packing(tree: Tree) -> list[Path]:
-    """Return the mailboxes of guests that have told how their job ended, and not yet what became of its files."""
+async def _packing(tree: Tree, run: subprocess.Popen[str]) -> bool | None:
+    """Say whether a guest has told how its job ended, and not yet what became of its files; None if all is over."""
     boxes = {mark.parent for mark in tree.folder.agent.glob(f"qemu/mailboxes/*/{ENDED}")}
-    return [box for box in boxes if not (box / EXIT).exists()]
+    if any(not (box / EXIT).exists() for box in boxes):
+        return True
+    return False if run.poll() is None else None
 
 
 def _machines(tree: Tree) -> list[int]:
