@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-BOOT_S: Final = 240.0
-"""For a machine without acceleration, beside others."""
+BOOT_S: Final = 420.0
+"""For a machine without acceleration, beside others; also if a guest hangs while it boots, and its pool gives it up."""
 PACKED_MIB: Final = 40
 
 
