@@ -114,6 +114,44 @@ async def test_a_caller_that_is_cancelled_leaves_the_pool_whole(empty_database_u
         assert await within(fetch(database, "SELECT 1")) == 1
 
 
+LINGERS = """
+DO $$ BEGIN PERFORM pg_sleep(29); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(0.2); END $$ -- lingers
+"""
+
+
+async def test_who_is_cancelled_goes_on_when_its_statement_is_over(empty_database_url: str) -> None:
+    lingers = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%-- lingers_' AND state = 'active'"
+    )
+    settings = small(empty_database_url)
+    async with open_database(settings) as database, database.dedicated() as observer:
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(execute(database, LINGERS), name="asks")
+            await eventually(lambda: observer.fetchval(lingers))
+            asking.cancel()
+        assert await observer.fetchval(lingers) == 0
+
+
+async def test_an_answer_stands_if_its_connection_is_lost_right_after(
+    empty_database_url: str,
+) -> None:
+    async with open_database(small(empty_database_url)) as database, database.dedicated() as other:
+        await execute(database, "CREATE TABLE seen (n int)")
+        for number in range(20):
+            async with database.connection() as connection:
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                await connection.execute("INSERT INTO seen VALUES ($1)", number)
+                await other.execute("SELECT pg_terminate_backend($1)", pid)
+            assert await within(eventually(lambda: _seen(database))) == number + 1
+
+
+async def _seen(database: Database) -> int:
+    try:
+        return int(str(await fetch(database, "SELECT count(*) FROM seen")))
+    except DatabaseUnavailable:  # the loss was not heard of yet when it was lent again
+        return 0
+
+
 async def test_two_that_wait_for_each_other_end_in_a_conflict(database: Database) -> None:
     await execute(database, "CREATE TABLE two (n int PRIMARY KEY, x int)")
     await execute(database, "INSERT INTO two VALUES (1), (2)")

@@ -5,6 +5,10 @@ asyncpg clears a connection's session when it goes back to the pool: one more ro
 second. Here that is off. It is safe as long as nobody leaves anything in a session: no ``SET`` (only ``SET LOCAL``), no
 advisory lock but those of a transaction, no temporary table, no cursor with hold, no ``LISTEN``. What needs a session
 of its own asks for a ``dedicated`` connection. A transaction that was left open is still rolled back.
+
+What a connection answered is told before the connection is back in the pool: that takes some turns of the loop, and
+whatever goes wrong there changes nothing of what was committed. Who is cancelled waits for it: so nothing that it does
+next can overtake a statement.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import asyncpg
+import structlog
 
 from remuda.adapters.postgres.errors import Place, translated
 from remuda.model.errors import BadInput
+from remuda.ports.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Pooled: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+
+_log = structlog.get_logger()
 
 URL_VARIABLE = "REMUDA_DATABASE_URL"
 _CLIENT_GRACE_S = 2.0
@@ -77,14 +85,34 @@ class Database:
         self._pool = pool
         self._settings = settings
         self._place = Place(settings.url)
+        self._returns: set[asyncio.Task[None]] = set()
+        """Connections on their way back; the pool's end waits for them."""
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Pooled]:
         """Lend a connection; each statement on it is its own transaction."""
         with translated(self._place):
-            deadline_s = self._settings.acquire_deadline_s
-            async with self._pool.acquire(timeout=deadline_s) as connection:
+            async with asyncio.timeout(self._settings.acquire_deadline_s):
+                connection = await self._pool.acquire()
+            try:
                 yield connection
+            except BaseException:
+                await self._return(connection)
+                raise
+            self._give_back(connection)
+
+    def _give_back(self, connection: Pooled) -> None:
+        task = asyncio.get_running_loop().create_task(self._return(connection), name="give back")
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
+
+    async def _return(self, connection: Pooled) -> None:
+        """Put a connection back. The pool ends one that cannot be, and opens another when it is asked for one."""
+        try:
+            with self.translated():
+                await self._pool.release(connection, timeout=self._settings.acquire_deadline_s)
+        except DatabaseError as error:
+            _log.info("connection_ended", error=str(error))
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Pooled]:
