@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.standalone import StandaloneProcess
 
 SWEPT_S = 60.0
+TOLD_S = 30.0
 CANARY = base64.b64encode(b"jit-config-canary-90210 " * 60).decode()
 """As long as GitHub's own, and as plain to see."""
 
@@ -140,6 +142,7 @@ async def _leaks(stage: Stage, installation_tokens: list[str]) -> list[str]:
         "database": await _rows(stage),
         "cluster": await stage.fleet.described(),
         "API": await _answers(stage),
+        "events": await _events(stage),
     }
     assert all(len(text) > 100 for text in places.values()), "a place that is empty hides nothing"
     return [
@@ -165,6 +168,21 @@ async def _answers(stage: Stage) -> str:
     api = stage.api("one")
     paths = ("jobs", "runners", "claims", "pools", "audit", "limits")
     return "\n".join([await api.text(f"/api/v1/{path}") for path in paths])
+
+
+async def _events(stage: Stage) -> str:
+    """Return the stream of events from the first one on, until it tells that the job is over."""
+    url = f"{stage.servers.url('one')}/api/v1/events"
+    headers = {"Authorization": f"Bearer {stage.api_token}", "Last-Event-ID": "0"}
+    told = b""
+    async with (
+        asyncio.timeout(TOLD_S),
+        aiohttp.ClientSession() as client,
+        client.get(url, headers=headers) as answer,
+    ):
+        while b'"completed"' not in told:
+            told += await answer.content.readany()
+    return told.decode()
 
 
 async def test_a_runner_of_a_killed_replica_is_registered_nowhere_in_the_end(
