@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-BOOT_S: Final = 420.0
+BOOT_S: Final = 540.0
 """For a machine without acceleration, beside others; also if a guest hangs while it boots, and its pool gives it up."""
 PACKED_MIB: Final = 40
 

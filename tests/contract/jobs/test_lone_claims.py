@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from remuda.dispatch.decide.fairness import AGEING
-from remuda.model.job import Size
+from remuda.model.job import Os, Size
 from remuda.ports.jobs import Claimed, WarmRunner
 from tests.support.jobs import START, Store, a_job, memory_store, postgres_store
 
@@ -24,6 +24,11 @@ MANY: Final = """
 SELECT * FROM claim_choose('linux', 1, '{1}', ARRAY[$1], ARRAY['linux'], ARRAY[$2::timestamptz], ARRAY[$3],
     $4, $5, $6, $7, $8, $9, $10)
 """
+HOLD: Final = "UPDATE jobs SET hold_until = $2 WHERE id = ANY ($1) AND state = 'queued'"
+RANK: Final = """
+SELECT claim_rank(used_vcpus, used_memory_mib, vcpus, memory_mib, $3::timestamptz - greatest($2, last_claimed_at), $4)
+FROM limits WHERE tenant = $1 AND os = 'linux'
+"""
 ONE: Final = (
     "SELECT * FROM claim_choose_one('linux', $1, 'linux', $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 )
@@ -35,7 +40,8 @@ def some_job(dice: random.Random, number: int) -> JobSpec:
         number,
         tenant=tenant,
         repository=f"{tenant}/{dice.randrange(3)}",
-        size=Size(dice.randint(1, 4), 1024),
+        size=Size(dice.randint(1, 4), dice.choice((512, 4096, 40960))),
+        os=dice.choices((Os.LINUX, Os.DARWIN), (9, 1))[0],
         queued_at=START + timedelta(seconds=dice.randrange(3000)),
     )
 
@@ -74,23 +80,17 @@ async def test_the_way_of_one_chooses_as_the_way_of_many(database: Database, see
         await store.jobs.claim(WarmRunner(f"pod-{number}", f"uid-{number}", "linux", ""))
     chosen = 0
     async with database.connection() as c:
+        held = [f"forge/{dice.randrange(40)}" for _ in range(10)]
+        await c.execute(HOLD, held, store.clock.now() + timedelta(seconds=1))
         for _ in range(60):
+            tenant = dice.choice((*TENANTS, "nobody"))
             oldest = START + timedelta(seconds=dice.randrange(3000))
-            bound = (
-                dice.choice((float("inf"), dice.uniform(-2, 1))),
-                oldest,
-                dice.choice(("", "z")),
-            )
+            rank = await c.fetchval(RANK, tenant, oldest, store.clock.now(), AGEING)
+            bound = dice.choice((float("inf"), rank, dice.uniform(-2, 1)))
             passed = [f"forge/{dice.randrange(40)}" for _ in range(dice.randrange(20))]
             repositories = [f"{t}/{dice.randrange(3)}" for t in TENANTS if dice.random() < 0.3]
-            asked = (
-                dice.choice((*TENANTS, "nobody")),
-                oldest,
-                "m",
-                *bound,
-                store.clock.now(),
-                AGEING,
-            )
+            turn = (tenant, oldest, "m", bound, oldest, dice.choice("az"))
+            asked = (*turn, store.clock.now(), AGEING)
             many: Record | None = await c.fetchrow(MANY, *asked, repositories, passed)
             one: Record | None = await c.fetchrow(ONE, *asked, repositories, passed)
             assert many == one, asked

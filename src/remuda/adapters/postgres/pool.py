@@ -7,8 +7,8 @@ advisory lock but those of a transaction, no temporary table, no cursor with hol
 of its own asks for a ``dedicated`` connection. A transaction that was left open is still rolled back.
 
 What a connection answered is told before the connection is back in the pool: that takes some turns of the loop, and
-whatever goes wrong there changes nothing of what was committed. Who is cancelled waits for it: so nothing that it does
-next can overtake a statement.
+whatever goes wrong there changes nothing of what was committed. Who was cancelled waits for it, unless it is cancelled
+again: so what it does next does not overtake its statement.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Database:
         self._settings = settings
         self._place = Place(settings.url)
         self._returns: set[asyncio.Task[None]] = set()
-        """Connections on their way back; the pool's end waits for them."""
+        """Connections on their way back. In no TaskGroup: the pool's end waits for them, as for what is lent out."""
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Pooled]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import asyncpg
 
 from remuda.ports.database import DatabaseConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
 TOGETHER_MAX = 64
 """How many are served by one statement: it holds its locks for as long as it takes."""
@@ -29,6 +29,7 @@ _OF_ITS_OWN_MAKING = (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError,
 
 _Ask = TypeVar("_Ask")
 _Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +53,22 @@ class _Asked(Generic[_Ask, _Answer]):
             self.answer.set_result(answer)
 
 
+@dataclass(eq=False, slots=True)
+class _Group(Generic[_Ask, _Answer]):
+    """Those whom one statement serves, or nobody."""
+
+    asked: list[_Asked[_Ask, _Answer]]
+    over: asyncio.Future[None]
+
+    def __bool__(self) -> bool:
+        return bool(self.asked)
+
+    def tell(self, answers: Sequence[_Answer | Exception]) -> None:
+        for asked, answer in zip(self.asked, answers, strict=True):
+            asked.tell(answer)
+        self.over.set_result(None)
+
+
 class Together(Generic[_Ask, _Answer]):
     """
     Lines of those who ask the same. ``serve`` answers several in one transaction, in their order.
@@ -62,7 +79,7 @@ class Together(Generic[_Ask, _Answer]):
     def __init__(
         self,
         serve: Callable[[Sequence[_Ask]], Awaitable[Sequence[_Answer]]],
-        unwanted: Callable[[_Answer], Awaitable[None]] | None = None,
+        unwanted: Callable[[_Answer], Coroutine[Any, Any, None]] | None = None,
         *,
         most: int = TOGETHER_MAX,
     ) -> None:
@@ -70,19 +87,19 @@ class Together(Generic[_Ask, _Answer]):
         self._unwanted = unwanted
         self._most = most
         self._lines: dict[str, deque[_Asked[_Ask, _Answer]]] = {}
-        """By name. One that is here has somebody who serves it, or is about to."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Who does. Each ends with its line; who asks waits for what it does, so nobody else has to."""
+        """By name. One that is here has somebody who attends to it, or is about to."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """
+        What goes on whoever is cancelled. In no TaskGroup: a group is somebody's, and these are everybody's. None
+        outlives those who ask, for each of them waits until what concerns it is over.
+        """
 
     async def ask(self, what: _Ask, *, line: str = "") -> _Answer:
-        loop = asyncio.get_running_loop()
-        asked: _Asked[_Ask, _Answer] = _Asked(what, loop.create_future())
+        asked: _Asked[_Ask, _Answer] = _Asked(what, asyncio.get_running_loop().create_future())
         waiting = self._lines.get(line)
         if waiting is None:
             waiting = self._lines[line] = deque()
-            task = loop.create_task(self._attend(line, waiting), name="asked together")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._attend(line, waiting))
         waiting.append(asked)
         try:
             return await asked.answer
@@ -90,58 +107,71 @@ class Together(Generic[_Ask, _Answer]):
             await self._leave(asked)
             raise
 
+    def _start(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        task = asyncio.get_running_loop().create_task(work, name="asked together")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     async def _leave(self, asked: _Asked[_Ask, _Answer]) -> None:
         """See to what was given to somebody who is gone before it could be taken."""
         if asked.under_way is not None:
             await _whole(asked.under_way)
         if asked.answer.done() and not asked.answer.cancelled():
             asked.answer.exception()  # nobody else hears of it
-        if self._unwanted is not None:
-            for answer in asked.given:
-                await self._unwanted(answer)
+        if self._unwanted is not None and asked.given:
+            giving_back = self._start(self._unwanted(asked.given[0]))
+            await _whole(giving_back)
+            giving_back.result()
 
     async def _attend(self, line: str, waiting: deque[_Asked[_Ask, _Answer]]) -> None:
-        """Serve those who stand in a line until nobody does."""
-        loop = asyncio.get_running_loop()
-        group: list[_Asked[_Ask, _Answer]] = []
-        after: list[_Asked[_Ask, _Answer]] = []
+        """Serve those who stand in a line until nobody does. If that ends before, so does all waiting for it."""
+        groups: deque[_Group[_Ask, _Answer]] = deque()
         try:
-            await asyncio.sleep(0)  # who was woken together joins
-            group = self._next(line, waiting)
-            answers = await self._served(group) if group else []
-            while group:
-                serving = None
-                if after := self._next(line, waiting):
-                    serving = loop.create_task(self._served(after), name="asked together")
-                    await asyncio.sleep(0)  # it is sent before those here go on
-                for asked, answer in zip(group, answers, strict=True):
-                    asked.tell(answer)
-                _over(group)
-                group, after = after, []
-                answers = await serving if serving is not None else []
+            await self._serve_line(line, waiting, groups)
+        except Exception as error:  # a fault of ours
+            for asked in (*_all(groups), *waiting):
+                asked.tell(error)
+            raise
         finally:
-            if self._lines.get(line) is waiting:  # somebody ended us
+            if self._lines.get(line) is waiting:
                 del self._lines[line]
-            for asked in (*group, *after, *waiting):
+            for asked in (*_all(groups), *waiting):
                 asked.answer.cancel()
-            _over(group)
-            _over(after)
+            for group in groups:
+                group.over.set_result(None)
 
-    def _next(
-        self, line: str, waiting: deque[_Asked[_Ask, _Answer]]
-    ) -> list[_Asked[_Ask, _Answer]]:
+    async def _serve_line(
+        self,
+        line: str,
+        waiting: deque[_Asked[_Ask, _Answer]],
+        groups: deque[_Group[_Ask, _Answer]],
+    ) -> None:
+        """Serve one group after the other. ``groups`` holds those that are being served."""
+        await asyncio.sleep(0)  # who was woken together joins
+        serving: Awaitable[list[_Answer | Exception]] | None = None
+        if group := self._next(line, waiting):
+            groups.append(group)
+            serving = self._served(group.asked)
+        while serving is not None:
+            answers, serving = await serving, None
+            if after := self._next(line, waiting):
+                groups.append(after)
+                serving = self._start(self._served(after.asked))
+                await asyncio.sleep(0)  # it is sent before those here go on
+            groups[0].tell(answers)
+            groups.popleft()
+
+    def _next(self, line: str, waiting: deque[_Asked[_Ask, _Answer]]) -> _Group[_Ask, _Answer]:
         """Take those out of a line who are served now. Where nobody is left, the line is over."""
-        group: list[_Asked[_Ask, _Answer]] = []
-        while waiting and len(group) < self._most:
+        group: _Group[_Ask, _Answer] = _Group([], asyncio.get_running_loop().create_future())
+        while waiting and len(group.asked) < self._most:
             asked = waiting.popleft()
             if not asked.answer.done():
-                group.append(asked)
+                asked.under_way = group.over
+                group.asked.append(asked)
         if not group:
             del self._lines[line]
-            return group
-        under_way = asyncio.get_running_loop().create_future()
-        for asked in group:
-            asked.under_way = under_way
         return group
 
     async def _served(self, group: list[_Asked[_Ask, _Answer]]) -> list[_Answer | Exception]:
@@ -155,11 +185,8 @@ class Together(Generic[_Ask, _Answer]):
             return [error for _ in group]
 
 
-def _over(group: list[_Asked[_Ask, _Answer]]) -> None:
-    """Say that a group's statement is over."""
-    for asked in group[:1]:
-        if asked.under_way is not None and not asked.under_way.done():
-            asked.under_way.set_result(None)
+def _all(groups: Iterable[_Group[_Ask, _Answer]]) -> list[_Asked[_Ask, _Answer]]:
+    return [asked for group in groups for asked in group.asked]
 
 
 async def _whole(work: asyncio.Future[None]) -> None:

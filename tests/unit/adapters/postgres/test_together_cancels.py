@@ -68,12 +68,11 @@ class Story:
         self.taken[asked] += 1
 
     async def cancel_some(self, asking: Sequence[asyncio.Task[None]]) -> None:
-        """Cancel some of them, each once at most."""
-        left = list(asking)
+        """Cancel some of them, and some of those again, whatever they are at."""
         for _ in range(40):
             await asyncio.sleep(0)
-            if left and self.dice.random() < 0.4:
-                left.pop(self.dice.randrange(len(left))).cancel()
+            if self.dice.random() < 0.4:
+                self.dice.choice(asking).cancel()
 
 
 async def play(seed: int) -> None:

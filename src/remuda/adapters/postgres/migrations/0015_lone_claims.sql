@@ -8,7 +8,8 @@ CREATE FUNCTION claim_choose_one(
 ) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE room AS (
         -- Locked by now, and perhaps not as it was when the turns were put in order: then another tenant's turn is before it.
-        SELECT l.* FROM limits l CROSS JOIN LATERAL (SELECT claim_rank(l.used_vcpus, l.used_memory_mib, l.vcpus, l.memory_mib,
+        SELECT l.tenant, l.os, l.vcpus, l.memory_mib, l.used_vcpus, l.used_memory_mib, l.last_claimed_at
+        FROM limits l CROSS JOIN LATERAL (SELECT claim_rank(l.used_vcpus, l.used_memory_mib, l.vcpus, l.memory_mib,
             p_now - greatest(p_oldest, l.last_claimed_at), p_ageing) AS rank) r
         WHERE l.tenant = p_tenant AND l.os = p_os
             AND (r.rank < p_bound OR (r.rank = p_bound AND (p_oldest, p_oldest_id) < (p_bound_at, p_bound_id)))
