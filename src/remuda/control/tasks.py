@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+_T = TypeVar("_T")
 
 
 async def run_forever(
@@ -23,3 +25,29 @@ async def run_forever(
 async def _forever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
     await loop()
     raise RuntimeError(f"The {name} loop ended by itself; a loop only ends by being cancelled")
+
+
+async def ungrouped(work: Coroutine[Any, Any, _T]) -> _T:
+    """
+    Do work with a TaskGroup in it, and raise the first of what went wrong there, not a group of all of it.
+
+    Before Python 3.13, a TaskGroup that is cancelled while its own tasks fail tells only of their errors, and who tries
+    again after an error never hears that it is to end. Here the cancel comes first. The work is a task of its own: in
+    the task that has the group, nobody can tell afterwards who cancelled it.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "TaskGroups are used in tasks"
+    before = task.cancelling()
+    try:
+        return await asyncio.get_running_loop().create_task(work, name=task.get_name())
+    except BaseExceptionGroup as group:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError from None
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    fault: BaseException = group
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault

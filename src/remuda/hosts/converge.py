@@ -13,6 +13,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from remuda.control.tasks import ungrouped
 from remuda.hosts.decide.facts import Facts, FactUnreadable
 from remuda.hosts.decide.parts.github_runner import lacks_token
 from remuda.hosts.decide.parts.sudo import PASSWORDLESS
@@ -137,12 +138,12 @@ async def _asked(shell: HostShell, facts: Iterable[Fact[object]]) -> dict[str, R
         async with gate:
             answers[fact.name] = await shell.run(fact.command)
 
-    try:
+    async def ask_all() -> None:
         async with asyncio.TaskGroup() as group:
             for fact in facts:
                 group.create_task(ask(fact), name=f"fact {fact.name}")
-    except ExceptionGroup as faults:
-        raise faults.exceptions[0] from None  # the others were told to stop by the first
+
+    await ungrouped(ask_all())
     return answers
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from remuda.control.tasks import run_forever
+from remuda.control.tasks import run_forever, ungrouped
 from remuda.sim.loop import run
+from tests.support.eventually import within
 
 
 def test_loops_run_until_told_to_stop_and_are_waited_for() -> None:
@@ -56,3 +58,55 @@ def test_a_loop_that_ends_by_itself_is_a_fault() -> None:
         assert caught.group_contains(RuntimeError, match="The sweep loop ended by itself")
 
     run(main)
+
+
+class DownError(Exception):
+    """What a task of a group fails with."""
+
+
+async def _group(*errors: Exception, turns: int = 0) -> None:
+    """Fail with all of these after some turns of the loop."""
+
+    async def fail(error: Exception) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        raise error
+
+    async with asyncio.TaskGroup() as group:
+        for error in errors:
+            group.create_task(fail(error), name=str(error))
+
+
+async def _try_for_ever(turns: int) -> None:
+    while True:
+        with contextlib.suppress(DownError):
+            await ungrouped(_group(DownError(), DownError(), turns=turns))
+
+
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("after", range(12))
+async def test_who_tries_again_hears_of_its_end_in_any_moment(turns: int, after: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        trying = group.create_task(_try_for_ever(turns), name="tries")
+        for _ in range(after):
+            await asyncio.sleep(0)
+        trying.cancel()
+        await within(asyncio.wait({trying}), 5)
+        assert trying.cancelled()
+
+
+async def test_the_first_error_of_a_group_is_raised_as_it_is() -> None:
+    with pytest.raises(DownError):
+        await ungrouped(_group(DownError(), ValueError()))
+    with pytest.raises(DownError):
+        await ungrouped(_group(ExceptionGroup("of a group within", [DownError()])))
+
+
+async def test_a_deadline_that_comes_with_an_error_is_a_deadline() -> None:
+    async def late() -> None:
+        async with asyncio.timeout(None) as deadline:
+            deadline.reschedule(asyncio.get_running_loop().time())
+            await ungrouped(_group(DownError(), turns=1))
+
+    with pytest.raises(TimeoutError):
+        await late()

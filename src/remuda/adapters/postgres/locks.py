@@ -15,6 +15,7 @@ import structlog
 
 from remuda.adapters.postgres.queries import query
 from remuda.control.backoff import Backoff, spread
+from remuda.control.tasks import ungrouped
 from remuda.ports.database import DatabaseError
 
 if TYPE_CHECKING:
@@ -91,7 +92,10 @@ class PostgresLocks:
             return self._session
 
     async def _run(self, session: _Session, work: Callable[[], Awaitable[None]]) -> None:
-        async with _unwrapped(), asyncio.TaskGroup() as group:
+        await ungrouped(self._run_watched(session, work))
+
+    async def _run_watched(self, session: _Session, work: Callable[[], Awaitable[None]]) -> None:
+        async with asyncio.TaskGroup() as group:
             working = group.create_task(_awaited(work), name="work under a lock")
             watching = group.create_task(self._watch(session), name="watch of a lock")
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,12 +181,3 @@ class _Session:
 
 async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
     await work()
-
-
-@contextlib.asynccontextmanager
-async def _unwrapped() -> AsyncIterator[None]:
-    """Raise what the work raised, not a group of one."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.cli.top.decide.sight import Fleet, Sight
+from remuda.control.tasks import ungrouped
 from remuda.model.job import JobState
 from remuda.ports.api import ApiError, ApiUnavailable, EventsWanted, JobsWanted
 
@@ -126,16 +127,17 @@ class Reader:
 
 async def read(api: Api) -> Fleet:
     """Ask for everything at once. Raises the first ApiError."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            ready = group.create_task(api.ready())
-            pools = group.create_task(api.pools())
-            runners = group.create_task(api.runners())
-            hosts = group.create_task(api.hosts())
-            active = group.create_task(api.jobs(_ACTIVE, limit=ACTIVE_MAX))
-            over = group.create_task(api.jobs(_OVER, limit=RECENT))
-    except* ApiError as errors:
-        raise _first(errors) from None
+    return await ungrouped(_read(api))
+
+
+async def _read(api: Api) -> Fleet:
+    async with asyncio.TaskGroup() as group:
+        ready = group.create_task(api.ready())
+        pools = group.create_task(api.pools())
+        runners = group.create_task(api.runners())
+        hosts = group.create_task(api.hosts())
+        active = group.create_task(api.jobs(_ACTIVE, limit=ACTIVE_MAX))
+        over = group.create_task(api.jobs(_OVER, limit=RECENT))
     # A job that ended between the two questions is in both answers: its end is the truth.
     jobs = {job.id: job for job in (*active.result(), *over.result())}
     return Fleet(
@@ -146,8 +148,3 @@ async def read(api: Api) -> Fleet:
         jobs=tuple(jobs.values()),
         is_cut=len(active.result()) >= ACTIVE_MAX,
     )
-
-
-def _first(errors: ExceptionGroup[ApiError]) -> ApiError:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error

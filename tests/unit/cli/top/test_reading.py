@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remuda.adapters.system import SystemClock
 from remuda.cli.top.reading import BACK, EVENTS_MAX, Reader, read
 from remuda.model.job import JobState
 from remuda.ports.api import ApiUnavailable
 from remuda.sim.clock import SimClock
 from remuda.sim.loop import run
+from tests.support.eventually import within
 from tests.support.memory_api import MemoryApi, a_job, a_pool, an_event
 
 if TYPE_CHECKING:
@@ -173,3 +175,18 @@ def test_one_error_of_several_is_told() -> None:
             await read(MemoryApi(is_down=True))
 
     run(story)
+
+
+@pytest.mark.parametrize("turns", range(20))
+async def test_it_ends_when_told_to_also_while_all_its_questions_fail(turns: int) -> None:
+    api = MemoryApi()
+    api.is_down = True
+    served: Api = api
+    reader = Reader(served, SystemClock(), address="http://here", every_s=EVERY_S)
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(reader.run(lambda _: None))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await within(asyncio.wait({reading}), 5)
+        assert reading.cancelled()
