@@ -406,8 +406,13 @@ async def _cut_off(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 def children_of(pid: int) -> list[str]:
     """Return the names of a process's children."""
     if sys.platform == "linux":  # where a slim system may have no ps
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [Path(f"/proc/{child}/comm").read_text() for child in found]
+        names = []
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(
+                FileNotFoundError, ProcessLookupError
+            ):  # it has ended meanwhile
+                names.append(Path(f"/proc/{child}/comm").read_text())
+        return names
     listed = subprocess.run(
         ["/bin/ps", "-A", "-o", "ppid=,comm="], capture_output=True, text=True, check=True
     )
