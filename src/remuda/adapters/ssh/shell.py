@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import asyncssh
 
 from remuda.adapters.ssh.quoting import line_of, without_pid
+from remuda.control.tasks import ungrouped
 from remuda.model.secret import Secret
 from remuda.ports.host_shell import (
     OUTPUT_BYTES_MAX,
@@ -85,14 +86,15 @@ class SshShell:
         line: str = line_of(command)  # type: ignore[assignment]
         process = await self._connection.create_process(line, encoding=None)
         session.process = process
-        try:
+
+        async def talk() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_feed(process, command.stdin), name="stdin")
                 group.create_task(session.stdout.fill(process.stdout), name="stdout")
                 group.create_task(session.stderr.fill(process.stderr), name="stderr")
                 await process.wait_closed()
-        except ExceptionGroup as faults:
-            raise faults.exceptions[0] from None  # the others were told to stop by the first
+
+        await ungrouped(talk())
         code = _code(process)
         if code is None:
             raise self._broken(command)

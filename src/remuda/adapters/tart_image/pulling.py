@@ -19,6 +19,7 @@ from remuda.adapters.tart_image.apple_lz4 import Unpacker
 from remuda.adapters.tart_image.disk import Disk, RangeWriter, usable
 from remuda.adapters.tart_image.errors import BadImage
 from remuda.adapters.tart_image.threads import in_thread
+from remuda.control.tasks import ungrouped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -91,12 +92,12 @@ class Pull:
             for layer in waiting:
                 await self._layer(layer, disk, meter)
 
-        try:
+        async def all_workers() -> None:
             async with asyncio.TaskGroup() as group:
                 for number in range(min(self.layers_at_once, len(manifest.disk))):
                     group.create_task(worker(), name=f"layer-{number}")
-        except BaseExceptionGroup as faults:
-            raise _first(faults) from None
+
+        await ungrouped(all_workers())
 
     async def _layer(self, layer: DiskLayer, disk: Disk, meter: _Meter) -> None:
         if disk.had_content and await _is_there(layer, disk):
@@ -166,11 +167,3 @@ def _write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return one fault of several layers: they are of one image, and one is enough to say."""
-    fault: BaseException = faults
-    while isinstance(fault, BaseExceptionGroup):
-        fault = fault.exceptions[0]
-    return fault
