@@ -404,8 +404,9 @@ def said(met: bool) -> str:  # noqa: FBT001 - a verdict
 
 async def compare_latency(bench: Bench) -> bool:
     """Compare rounds with what was measured right before and after each: the machine is not alike for long."""
-    ours, base, ratios = list[float](), await bench.ping_pong(), list[float]()
-    before = base
+    ours: list[float] = []
+    ratios: list[float] = []
+    base = before = await bench.ping_pong()
     for _ in range(ROUNDS):
         took = await bench.in_hand()
         after = await bench.ping_pong()

@@ -408,9 +408,7 @@ def children_of(pid: int) -> list[str]:
     if sys.platform == "linux":  # where a slim system may have no ps
         names = []
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            with contextlib.suppress(
-                FileNotFoundError, ProcessLookupError
-            ):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # it has ended meanwhile
                 names.append(Path(f"/proc/{child}/comm").read_text())
         return names
     listed = subprocess.run(
